@@ -1,115 +1,81 @@
-"""Runs the contract checks on a user's process: see `--help`."""
+"""Checks that a process keeps the promises of every process of tff_ssl.
 
-import difflib
-import inspect
-import logging
-import os
-import sys
-import time
-from collections.abc import Sequence
-
-from absl import flags
-
-from tff_ssl import algorithms
-from tff_ssl.common import user_modules
-from tff_ssl.testing import CHECKS, TinyProblem, commands, run_check
-
-_HELP = """\
-Checks that a process keeps the promises of every process of tff_ssl.
-
-  python -m tff_ssl.testing my_module:SPEC [--checks=NAME,NAME]
+    python -m tff_ssl.testing my_module:SPEC [--checks=NAME,NAME]
 
 SPEC is a tff_ssl.ProcessSpec in my_module.py, in this folder or on PYTHONPATH.
 The process is trained on tiny data, which takes a minute or a few. If it needs
 other arguments to learn there, write a test: see tff_ssl/testing.
 
-  --checks=NAME,NAME  run only these checks
-  --list              list the checks, one per line
-
 Exit code: 0 if the process keeps all promises, 1 if it breaks one, 2 if the
-checks cannot run."""
+checks cannot run.
+"""
 
-# Exit codes.
-_KEPT, _BROKEN, _USAGE = 0, 1, 2
+import argparse
+import difflib
+import inspect
+import logging
+import os
+import time
+from collections.abc import Sequence
 
-
-class _UsageError(ValueError):
-  """An error in the command line, described in one sentence."""
+from tff_ssl import algorithms
+from tff_ssl.common import user_modules
+from tff_ssl.testing import CHECKS, TinyProblem, commands, run_check
 
 
 def main(argv: Sequence[str]) -> int:
   """Runs the command line `argv`, the program first; returns the exit code."""
+  parser = argparse.ArgumentParser(
+    prog='python -m tff_ssl.testing',
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+    allow_abbrev=False,
+  )
+  parser.add_argument('process', nargs='?', metavar='my_module:SPEC')
+  parser.add_argument(
+    '--checks', metavar='NAME,NAME', help='run only these checks'
+  )
+  parser.add_argument('--list', action='store_true', help='list the checks')
+  values = parser.parse_args(argv[1:])
+  if values.list:
+    width = max(map(len, CHECKS))
+    for name, check in CHECKS.items():
+      print(f'{name:{width}}  {inspect.getdoc(check).splitlines()[0]}')
+    return 0
   try:
-    values = _parse(argv)
-    if values.help:
-      print(_HELP)
-      return _KEPT
-    if values.list:
-      _list()
-      return _KEPT
     checks = _chosen(values.checks)
-    name = _only_process(values(argv)[1:])
+    if values.process is None:
+      raise ValueError('give a process, as my_module:SPEC.')
     # The module may import TensorFlow, which prints many messages.
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-    print(f'Checking {name} ...', flush=True)
-    spec = _find(name)
-  except _UsageError as error:
-    print(f'error: {error}', file=sys.stderr)
-    return _USAGE
+    print(f'Checking {values.process} ...', flush=True)
+    spec = _find(values.process)
+  except ValueError as error:
+    parser.error(str(error))
   commands.install_context(logging.ERROR)
   return _run(spec, checks)
 
 
-def _parse(argv) -> flags.FlagValues:
-  """Parses a command line."""
-  values = flags.FlagValues()
-  flags.DEFINE_boolean('help', False, 'Help.', flag_values=values)
-  flags.DEFINE_boolean('list', False, 'The checks.', flag_values=values)
-  flags.DEFINE_list('checks', None, 'Names of checks.', flag_values=values)
-  try:
-    values(argv)
-  except flags.UnrecognizedFlagError as error:
-    raise _UsageError(f'--{error.flagname} is no flag: see --help.') from error
-  except flags.Error as error:
-    text = ' '.join(str(error).split()).rstrip('.')
-    raise _UsageError(f'{text}: see --help.') from error
-  return values
-
-
-def _chosen(names) -> list[str]:
+def _chosen(names: str | None) -> list[str]:
   """Returns the checks to run, in the order of the suite."""
-  for name in names or ():
+  if names is None:
+    return list(CHECKS)
+  wanted = names.split(',')
+  for name in wanted:
     if name not in CHECKS:
       near = difflib.get_close_matches(name, CHECKS, n=1)
       hint = f'did you mean {near[0]}?' if near else '--list names them.'
-      raise _UsageError(f'--checks={name} is no check: {hint}')
-  if names == []:
-    raise _UsageError('--checks= names no check: leave it out, or see --list.')
-  return [name for name in CHECKS if names is None or name in names]
-
-
-def _only_process(arguments) -> str:
-  """Returns the only argument that is not a flag."""
-  if len(arguments) != 1:
-    raise _UsageError(
-      f'give one process, as my_module:SPEC, and not {len(arguments)} '
-      f'({" ".join(arguments) or "none"}): see --help.'
-    )
-  return arguments[0]
+      raise ValueError(f'--checks={name} is no check: {hint}')
+  return [name for name in CHECKS if name in wanted]
 
 
 def _find(name: str) -> algorithms.ProcessSpec:
   """Returns the record of a process; its exceptions must name checks."""
   if not user_modules.is_reference(name):
-    raise _UsageError(
-      f'process={name!r} names no module: write my_module:SPEC.'
-    )
-  try:
-    spec = algorithms.PROCESSES.find(name)
-  except ValueError as error:
-    raise _UsageError(str(error)) from error
+    raise ValueError(f'process={name!r} names no module: write my_module:SPEC.')
+  spec = algorithms.PROCESSES.find(name)
   if unknown := sorted(set(spec.exceptions) - set(CHECKS)):
-    raise _UsageError(
+    raise ValueError(
       f'exceptions of {spec.name} names {", ".join(unknown)}, which is no '
       'check: --list shows all checks.'
     )
@@ -131,25 +97,13 @@ def _run(spec: algorithms.ProcessSpec, checks: Sequence[str]) -> int:
         ended = f'fails, as its spec says: {reason}'
     except AssertionError as error:
       failed += 1
-      ended = f'FAILED: {_one_line(error)}'
+      ended = f'FAILED: {" ".join(str(error).split())}'
     print(f'{time.monotonic() - started:5.1f} s  {ended}', flush=True)
   print(
     f'{spec.name}: {len(checks) - failed} of {len(checks)} promises kept, '
     f'{failed} broken, in {time.monotonic() - began:.0f} s.'
   )
-  return _BROKEN if failed else _KEPT
-
-
-def _one_line(error: Exception) -> str:
-  """Returns the text of an error in one line."""
-  return ' '.join(str(error).split())
-
-
-def _list() -> None:
-  """Prints the checks with the first lines of their docstrings."""
-  width = max(map(len, CHECKS))
-  for name, check in CHECKS.items():
-    print(f'{name:{width}}  {inspect.getdoc(check).splitlines()[0]}')
+  return int(failed > 0)
 
 
 if __name__ == '__main__':
