@@ -43,10 +43,15 @@ def norms_and_aggregators_compose(problem: TinyProblem) -> None:
   if 'local_steps' in problem.spec.setting_names:
     # The other way to count a client's work, which the shared process lacks.
     overrides = {'local_steps': 2, 'local_epochs': None}
+  factory = _build_guarded_mean()
+  if problem.takes('num_groups'):
+    factory = aggregators.GroupMeanFactory(
+      problem.num_groups, mean_factory=factory
+    )
   process = problem.build(
     model=problem.build_model(normalised=True),
+    model_aggregator=factory,
     **overrides,
-    **_aggregation(problem, _build_guarded_mean()),
   )
   state = process.initialize()
   output = process.next(state, problem.clients())
@@ -187,17 +192,6 @@ def _build_guarded_mean():
       1.0, tff.aggregators.MeanFactory(compressed)
     ),
   )
-
-
-def _aggregation(problem, factory):
-  """Returns the arguments that make a builder aggregate with `factory`."""
-  if problem.takes('num_groups'):
-    return {
-      'model_aggregator': aggregators.GroupMeanFactory(
-        problem.num_groups, mean_factory=factory
-      )
-    }
-  return {'model_aggregator': factory}
 
 
 def _missing_refusal(problem, overrides, words, without=()):

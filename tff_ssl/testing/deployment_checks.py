@@ -25,32 +25,30 @@ _READER_SIZE = 12
 
 def map_reduce_form_equals_next(problem: TinyProblem) -> None:
   """The process compiles to a MapReduceForm which computes the same round."""
-  process, state, clients = _a_round(problem)
   form = tff.backends.mapreduce.get_map_reduce_form_for_computation(
-    process.next
+    problem.process.next
   )
   assertions.require(
     not form.securely_aggregates_tensors,
     'The check sums in the clear: give it a process without secure sums.',
   )
-  _require_same_round(
-    _run_map_reduce(form, state, clients),
+  assertions.require_close(
+    _run_map_reduce(form, problem.initial_state, problem.clients()),
     problem.first_round,
-    'MapReduceForm',
+    'The MapReduceForm, executed, must equal next.',
   )
 
 
 def distribute_aggregate_form_equals_next(problem: TinyProblem) -> None:
   """The process compiles to a DistributeAggregateForm of the same round."""
-  process, state, clients = _a_round(problem)
   forms = tff.backends.mapreduce
   rebuilt = forms.get_computation_for_distribute_aggregate_form(
-    forms.get_distribute_aggregate_form_for_computation(process.next)
+    forms.get_distribute_aggregate_form_for_computation(problem.process.next)
   )
-  _require_same_round(
-    rebuilt(state, clients),
+  assertions.require_close(
+    rebuilt(problem.initial_state, problem.clients()),
     problem.first_round,
-    'DistributeAggregateForm',
+    'The DistributeAggregateForm, executed, must equal next.',
   )
 
 
@@ -176,10 +174,6 @@ def _build_reader(problem: TinyProblem) -> tff.Computation:
   return reader
 
 
-def _a_round(problem):
-  return problem.process, problem.initial_state, problem.clients()
-
-
 def _run_map_reduce(form, state, clients):
   """Computes a round as a MapReduce system would, with two mappers."""
   sent = form.prepare(state)
@@ -193,9 +187,3 @@ def _run_map_reduce(form, state, clients):
   report = form.report(form.merge(*partial_sums))
   no_secure_sums = ((), (), ())
   return form.update(state, (report, *no_secure_sums))
-
-
-def _require_same_round(actual, expected, form):
-  assertions.require_close(
-    actual, expected, f'The {form}, executed, must equal next.'
-  )
