@@ -71,7 +71,7 @@ with tempfile.TemporaryDirectory() as folder:
 # Prints the file of each function of the packages that a command line comes to
 # for the first time, from the command to the builder of the process.
 _PATH = """
-import json, os, pathlib, sys, tempfile
+import inspect, json, os, sys, tempfile
 from experiments import run
 
 root, seen, files = os.getcwd() + os.sep, set(), []
@@ -85,7 +85,9 @@ def follow(frame, event, _):
     return
   seen.add(code)
   name = code.co_filename.removeprefix(root)
-  if name.startswith('experiments/') and not code.co_name.startswith('<'):
+  # Bodies of modules and classes, which imports run, are no functions.
+  is_function = code.co_flags & inspect.CO_OPTIMIZED
+  if name.startswith('experiments/') and is_function and code.co_name[0] != '<':
     files.append(name)
   if name == 'tff_ssl/algorithms/grouping.py' and code.co_name == (
     'build_grouping_ssfl'

@@ -87,16 +87,8 @@ def build_process(settings, model, own_views, data):
     arguments['num_clients'] = data.partition.num_clients
   if data.redrawn_ratio:
     arguments['redrawn_mask_ratio'] = data.redrawn_ratio
-  arguments['client_optimizer'] = optimizers.build(
-    settings, settings.learning_rate, settings.client_clip_norm
-  )
   if (corruption := cohort.corruption(settings, data)) is not None:
     arguments['corruption'] = corruption
-  if spec.takes('server_data'):
-    arguments['server_data'] = client_store.server_reader(data.store)
-    arguments['server_optimizer'] = optimizers.build(
-      settings, settings.server_learning_rate, settings.server_clip_norm
-    )
   arguments['data_spec'] = client_data.ClientDataSpec(
     client_store.element_spec(data.store),
     in_context=True,
@@ -106,7 +98,15 @@ def build_process(settings, model, own_views, data):
     ),
     has_faults=cohort.client_faults(settings, data).in_keys,
   )
+  arguments['client_optimizer'] = optimizers.build(
+    settings, settings.learning_rate, settings.client_clip_norm
+  )
   arguments['schedule'] = optimizers.build_schedule(settings)
+  if spec.takes('server_data'):
+    arguments['server_data'] = client_store.server_reader(data.store)
+    arguments['server_optimizer'] = optimizers.build(
+      settings, settings.server_learning_rate, settings.server_clip_norm
+    )
   arguments['seed'] = settings.seed
   arguments.update(aggregators.build(settings))
   try:
