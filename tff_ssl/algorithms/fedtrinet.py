@@ -81,20 +81,20 @@ class _Client:
     """Trains, and reports how many pseudo-labels there are, and how good."""
     state = _for_these(task.client_state, task.examples)
     unlabelled = tf.cast(task.examples['y'] < 0, tf.float32)
-    result, state = tf.cond(
+    result, kept = tf.cond(
       task.round < self.supervised_rounds,
       lambda: self._train_on_labels(task, state),
       lambda: self._train_on_votes(task, state, unlabelled),
     )
-    given = unlabelled * tf.cast(state['labels'] >= 0, tf.float32)
+    given = unlabelled * tf.cast(kept['labels'] >= 0, tf.float32)
     metrics = collections.OrderedDict(
       result.metrics,
       mask_rate=(tf.reduce_sum(given), tf.reduce_sum(unlabelled)),
       pseudo_label_accuracy=losses.pseudo_label_accuracy(
-        state['labels'], given, task.examples
+        kept['labels'], given, task.examples
       ),
     )
-    return result._replace(metrics=metrics, client_state=state)
+    return result._replace(metrics=metrics, client_state=kept)
 
   def _train_on_labels(self, task, state):
     """Trains the global model on the labelled examples."""
@@ -111,11 +111,13 @@ class _Client:
       prediction.probabilities(self.model, weights, x, _PREDICTED)
       for weights in (task.weights, old, new)
     ]
-    # Of the client's first vote; it keeps that.
+    confidence = tf.math.divide_no_nan(
+      tf.reduce_sum(unlabelled * tf.reduce_max(votes[0], axis=1)),
+      tf.reduce_sum(unlabelled),
+    )
+    # A client keeps the threshold of its first vote.
     threshold = tf.where(
-      state['threshold'] > 0,
-      state['threshold'],
-      _FACTOR * _mean(tf.reduce_max(votes[0], axis=1), unlabelled),
+      state['threshold'] > 0, state['threshold'], _FACTOR * confidence
     )
     mean = tf.add_n(votes) / len(votes)
     share = _share(task.round - self.supervised_rounds, self.threshold_rounds)
@@ -173,13 +175,6 @@ def _for_these(state, examples):
     lambda: tf.fill([size], _NONE),
   )
   return {**state, 'labels': labels}
-
-
-def _mean(values, weights):
-  """Returns the weighted mean, 0 where all weights are 0."""
-  return tf.math.divide_no_nan(
-    tf.reduce_sum(weights * values), tf.reduce_sum(weights)
-  )
 
 
 def _share(round_num, threshold_rounds):
