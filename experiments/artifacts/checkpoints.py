@@ -15,14 +15,13 @@ import os
 import pathlib
 import re
 import shutil
-import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import tree
 
-from experiments.artifacts import durable_files, run_folder
+from experiments.artifacts import durable_files, run_folder, stored_arrays
 
 _FORMAT = 1
 _STATE = 'state.npz'
@@ -378,9 +377,8 @@ def _read(
 
 def _arrays(content: bytes) -> list[np.ndarray]:
   try:
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-      return [arrays[name] for name in sorted(arrays.files)]
-  except (ValueError, zipfile.BadZipFile) as error:
+    return list(stored_arrays.read(content).values())
+  except ValueError as error:
     raise UnsoundCheckpointError(f'its {_STATE} cannot be read') from error
 
 

@@ -20,6 +20,7 @@ from experiments.artifacts import (
   checkpoints,
   exported_models,
   run_folder,
+  stored_arrays,
 )
 from experiments.parts import networks
 from experiments.preparing import hardware
@@ -124,12 +125,18 @@ def pack(description: Description, weights: ModelWeights) -> bytes:
 
 def unpack(content: bytes) -> tuple[Description, ModelWeights]:
   """Reads what `pack` made."""
-  with np.load(io.BytesIO(content), allow_pickle=False) as packed:
-    arrays = {name: packed[name] for name in sorted(packed.files)}
+  try:
+    arrays = stored_arrays.read(content)
+    description = Description(**json.loads(arrays[_DESCRIPTION].tobytes()))
+  except (ValueError, LookupError, TypeError, RecursionError) as error:
+    raise ValueError(
+      f'{FILE} is not as a run writes it ({error}): restore the checkpoint '
+      'from a copy, or let the run go on for a round.'
+    ) from error
   weights = ModelWeights(
     *([arrays[n] for n in arrays if n.startswith(name)] for name in _WEIGHTS)
   )
-  return Description(**json.loads(arrays[_DESCRIPTION].tobytes())), weights
+  return description, weights
 
 
 def export(run_dir: pathlib.Path, output: pathlib.Path) -> int:
