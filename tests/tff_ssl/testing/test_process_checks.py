@@ -73,7 +73,9 @@ def problem(builder=fed_avg.build_fed_avg, **arguments):
 
 def with_server(build):
   """Returns the builder, which then takes (and ignores) the server's data."""
-  return lambda model, *, server_data, **arguments: build(model, **arguments)
+  return lambda model, *, seed, server_data=None, **more: build(
+    model, seed=seed, **more
+  )
 
 
 def replace(process, **functions):
