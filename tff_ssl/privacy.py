@@ -54,6 +54,7 @@ them halves the variance of the noise. A `ReleaseLedger` counts them.
 import collections
 import dataclasses
 import functools
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -491,6 +492,8 @@ class ReleaseLedger:
 def _read(values) -> tuple[int, dict[int, list[int]]]:
   """Returns the fields of a ledger, checked."""
   begun, repeated = values['begun'], {}
+  if None in (begun, *itertools.chain(*values['repeated'].values())):
+    raise ValueError('a count is null')
   checks.integers_at_least(0, begun=begun)
   for text, draws in values['repeated'].items():
     round_num = int(text)

@@ -477,6 +477,8 @@ def test_other_clients_for_one_round_are_another_draw():
       json.dumps({'begun': 2, 'repeated': {}, **wrong}).encode()
       for wrong in (
         {'begun': -1},
+        {'begun': None},
+        {'repeated': {'0': [None]}},
         {'begun': '2'},
         {'repeated': []},
         {'repeated': {'2': [2]}},
