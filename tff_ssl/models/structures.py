@@ -46,6 +46,7 @@ def gather(x: protocols.Structure, indices: tf.Tensor) -> protocols.Structure:
 
 
 def _gather(part: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+  part = tf.convert_to_tensor(part)
   size = part.shape[1:].num_elements()
   if part.dtype != tf.uint8 or not size or size % 4:
     return tf.gather(part, indices)
