@@ -96,7 +96,7 @@ class OfFixedClients:
     self, meter: Meter, *, num_clients: int, clients_measured: int, redeal: bool
   ):
     self._meter = meter
-    parts = meter.process.parts
+    parts = meter.process.measurable
     keys = client_sampling.sample_keys(
       num_clients=num_clients,
       clients_per_round=clients_measured,
