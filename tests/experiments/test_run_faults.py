@@ -47,7 +47,7 @@ def test_fixed_clients_that_are_measured_are_sound():
   measured = []
   meter = types.SimpleNamespace(
     process=types.SimpleNamespace(
-      parts=types.SimpleNamespace(
+      measurable=types.SimpleNamespace(
         num_groups=2, data_spec=types.SimpleNamespace(has_faults=True)
       )
     ),
