@@ -90,8 +90,7 @@ class Call:
     jobs = queue.SimpleQueue()
 
     def serve(slot):
-      while (job := jobs.get()) is not None:
-        index, future = job
+      for index, future in iter(jobs.get, None):
         self._running.add(index)
         try:
           future.set_result(
