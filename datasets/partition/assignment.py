@@ -280,9 +280,11 @@ class Partition(Assignment):
 
   @property
   def arrays(self) -> dict[str, np.ndarray]:
-    """The indices, the offsets and what sets have, by field."""
+    """The indices, the offsets and what sets have, by field, to be stored."""
     names = (*INDICES, *OF_SETS) if self.in_sets else INDICES
-    return {name: getattr(self, name) for name in names}
+    # A partition of a user's own may have integers of another size.
+    types = {'class_priors': '<f8'}
+    return {n: getattr(self, n).astype(types.get(n, '<i8')) for n in names}
 
   def digest(self) -> str:
     """Returns the sha256 of all fields, in hexadecimal."""
@@ -297,8 +299,7 @@ class Partition(Assignment):
     ]
     content = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for array in arrays:
-      kind = '<f8' if array.dtype.kind == 'f' else '<i8'
-      content.update(array.astype(kind).tobytes())
+      content.update(array.tobytes())
     return content.hexdigest()
 
 

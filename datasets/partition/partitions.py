@@ -134,7 +134,7 @@ def build(
   SEED.check(seed)
   seed = int(seed)
   pool = dataclasses.replace(source, server=None)
-  _check_source(spec, pool, own)
+  _check_source(spec, source, own)
   has_own = bool(source.server and server_examples)
   drawn = 0 if has_own else server_examples
   _check_labels(
@@ -194,18 +194,26 @@ def build(
 
 
 def _check_source(spec: PartitionSpec, source: Source, own) -> None:
-  """Checks that the training examples suit the partition."""
-  labels, num_classes = source.train.labels, source.num_classes
-  if not len(labels):
+  """Checks the labels, and that the training examples suit the partition."""
+  if not len(source.train.labels):
     raise ValueError(
       f'source {source.name!r} has no training examples: choose another.'
     )
-  if labels.min() < UNKNOWN or labels.max() >= num_classes:
-    raise ValueError(
-      f'source {source.name!r} has labels from {labels.min()} to '
-      f'{labels.max()}, outside [0, {num_classes}): correct them.'
-    )
-  unknown = np.count_nonzero(labels == UNKNOWN)
+  for name, split in source.splits.items():
+    labels, num_classes = split.labels, source.num_classes
+    if labels.ndim != 1 or (labels.size and labels.dtype.kind not in 'iu'):
+      raise ValueError(
+        f'source {source.name!r} has labels of {name} that are {labels.dtype} '
+        f'{list(labels.shape)}: give a vector of integers.'
+      )
+    if (
+      labels.size and not UNKNOWN <= labels.min() <= labels.max() < num_classes
+    ):
+      raise ValueError(
+        f'source {source.name!r} has labels of {name} from {labels.min()} to '
+        f'{labels.max()}, outside [0, {num_classes}): correct them.'
+      )
+  unknown = np.count_nonzero(source.train.labels == UNKNOWN)
   if unknown and spec.needs_labels(own):
     raise ValueError(
       f'source {source.name!r} has {unknown:,} training images without a '

@@ -143,7 +143,9 @@ def _priors(source: Source) -> Iterator[str]:
   if (sets := source.sets) is None:
     return
   priors = sets.class_priors.reshape(-1, source.num_classes)
-  places = sets.client_index * sets.class_priors.shape[1] + sets.set_index
+  places = np.ravel_multi_index(
+    (sets.client_index, sets.set_index), sets.class_priors.shape[:2]
+  )
   counts = partition_report.class_counts(
     source.train.labels, places, len(priors), source.num_classes
   )

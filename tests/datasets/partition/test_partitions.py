@@ -287,6 +287,25 @@ def test_bad_sources(source_of, labels, ids, error, message):
     build('native' if ids else 'pooled', source)
 
 
+@pytest.mark.parametrize('split', ['train', 'server', 'validation', 'test'])
+@pytest.mark.parametrize(
+  'labels, message',
+  [
+    ([0.0, 1.0], r'float64 \[2\]: give a vector of integers'),
+    ([[1, 0], [0, 1]], r'int64 \[2, 2\]: give a vector'),
+    ([False, True], 'bool'),
+    ([0, 3], 'from 0 to 3, outside'),
+    ([-2, 1], 'from -2 to 1, outside'),
+  ],
+)
+def test_labels_of_a_users_own_source(source_of, split, labels, message):
+  tiny = source_of([0, 1])
+  wrong = dataclasses.replace(tiny.train, labels=np.array(labels))
+  source = dataclasses.replace(tiny, **{split: wrong})
+  with pytest.raises(ValueError, match=f'labels of {split} .*{message}'):
+    build('pooled', source)
+
+
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
@@ -329,6 +348,16 @@ def test_a_partition_of_a_users_own(digits_of, paths):
     partitions.build(name, digits_of(), rows=0, seed=0)
   with pytest.raises(TypeError, match='returned None: .* the class Assign'):
     partitions.build('own_partition:LOST', digits_of(), seed=0)
+
+
+def test_integers_of_another_size_are_stored_as_others(digits_of, paths):
+  partition = build('r', digits_of(), **_r(5))
+  small = dataclasses.replace(
+    partition, examples=partition.examples.astype(np.int32)
+  )
+  split_manifest.write(small, *paths, labels_at='clients')
+  loaded, _ = split_manifest.load(*paths)
+  assert loaded.digest() == small.digest() == partition.digest()
 
 
 @pytest.mark.parametrize(
