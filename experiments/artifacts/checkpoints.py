@@ -30,6 +30,14 @@ _INDENT = 2  # Of the manifest.
 # If the first checkpoint of a round is damaged, a second one has the suffix .1,
 # since a rename cannot replace a folder.
 _NAME = re.compile(r'round_(\d{8,})(?:\.(\d+))?')
+# The fields of every manifest, beside its own SHA-256.
+_FIELDS = {
+  'format': int,
+  'round': int,
+  'fingerprint': dict,
+  'leaves': list,
+  'files': dict,
+}
 
 
 class CheckpointError(RuntimeError):
@@ -274,7 +282,7 @@ class CheckpointManager:
         manifest, files = _read(path, round_number)
         run_folder.check_fingerprint(manifest['fingerprint'], self._fingerprint)
         self._check_structure(manifest['leaves'], f'The checkpoint {path}')
-        state = self._unflatten(_arrays(files.pop(_STATE)))
+        state = self._unflatten(_arrays(files.pop(_STATE, b'')))
         if check_client_states is not None:
           check_client_states(round_number, manifest.get('client_states'))
       except (UnsoundCheckpointError, OSError) as error:
@@ -311,6 +319,12 @@ class CheckpointManager:
         )
 
   def _unflatten(self, arrays: list[np.ndarray]) -> Any:
+    found = [(array.dtype, array.shape) for array in arrays]
+    own = [(_bits(array).dtype, array.shape) for array in self._template_arrays]
+    if found != own:
+      raise UnsoundCheckpointError(
+        f'its {_STATE} holds other arrays than its manifest says'
+      )
     leaves = []
     for array, spec, leaf in zip(
       arrays, self._template_arrays, tree.flatten(self._template), strict=True
@@ -400,6 +414,12 @@ def _read_manifest(path: pathlib.Path, round_number: int) -> dict[str, Any]:
     raise UnsoundCheckpointError('its manifest cannot be read') from error
   if manifest is None:
     raise UnsoundCheckpointError('its manifest does not match its SHA-256')
+  # Whoever writes another manifest can seal that, too.
+  for name, kind in _FIELDS.items():
+    if not isinstance(manifest.get(name), kind):
+      raise UnsoundCheckpointError(f'its manifest has no {name!r}')
+  if not isinstance(manifest.get('client_states', {}), dict):
+    raise UnsoundCheckpointError("its manifest has no table 'client_states'")
   if manifest['format'] != _FORMAT or manifest['round'] != round_number:
     raise UnsoundCheckpointError('its manifest is of another round or format')
   return manifest

@@ -121,11 +121,18 @@ class RunCheckpoints:
     if loaded is None:
       return None
     round_number, state, files = loaded
-    self.participation = participants.Participation.unpack(
-      files[participants.FILE]
-    )
-    self.rewinds = Rewinds.unpack(files.get(_REWINDS))
-    self.digests = json.loads(files.get(_TABLES, '{}'))
+    try:
+      self.participation = participants.Participation.unpack(
+        files[participants.FILE]
+      )
+      self.rewinds = Rewinds.unpack(files.get(_REWINDS))
+      self.digests = dict(json.loads(files.get(_TABLES, '{}')))
+    # Their SHA-256 is right, but no run wrote them.
+    except (EOFError, LookupError, TypeError, ValueError) as error:
+      raise checkpoints.CheckpointError(
+        f'The checkpoint of round {round_number} is not as a run writes it '
+        f'({error!r}): restore it from a copy, or choose another run folder.'
+      ) from error
     self._pin()
     return round_number, state
 

@@ -314,11 +314,12 @@ def test_none_sound_never_starts_afresh(tmp_path):
     manager(tmp_path).load_latest()
 
 
-def reseal(folder):
+def reseal(folder, change=lambda manifest: None):
   """Changes a manifest, whose own SHA-256 is right again."""
   manifest = json.loads((folder / 'manifest.json').read_text())
   del manifest['sha256']
   manifest['files']['state.npz'] = sha256(folder / 'state.npz')
+  change(manifest)
   text = json.dumps(manifest, indent=2, sort_keys=True)
   manifest['sha256'] = hashlib.sha256(text.encode()).hexdigest()
   (folder / 'manifest.json').write_text(json.dumps(manifest))
@@ -337,6 +338,11 @@ class Canary:
 def put_pickle(folder):
   canary = np.array([Canary(folder.parent.parent / 'canary')], object)
   np.savez(folder / 'state.npz', leaf_00000=canary)
+  reseal(folder)
+
+
+def put_other_arrays(folder):
+  np.savez(folder / 'state.npz', leaf_00000=np.zeros(3))
   reseal(folder)
 
 
@@ -364,15 +370,34 @@ def put_link(folder):
   folder.symlink_to(elsewhere)
 
 
+def put_without(name):
+  return lambda folder: reseal(folder, lambda manifest: manifest.pop(name))
+
+
+def put_value(**changes):
+  return lambda folder: reseal(
+    folder, lambda manifest: manifest.update(changes)
+  )
+
+
 @pytest.mark.parametrize(
   'put, fault',
   [
     (put_pickle, 'state.npz cannot be read'),
+    (put_other_arrays, 'state.npz holds other arrays'),
     (put_no_archive, 'state.npz cannot be read'),
     (put_deep_nesting, 'manifest cannot be read'),
     (put_nothing, 'No such file'),
     (put_file, 'Not a directory'),
     (put_link, 'No such file'),
+    *(
+      (put_without(name), f"manifest has no '{name}'")
+      for name in ('format', 'round', 'fingerprint', 'leaves', 'files')
+    ),
+    (put_value(files=['state.npz']), "no 'files'"),
+    (put_value(files={}), 'state.npz cannot be read'),
+    (put_value(leaves=3), "no 'leaves'"),
+    (put_value(client_states=[]), "table 'client_states'"),
   ],
 )
 def test_what_is_no_checkpoint_is_passed_over(tmp_path, caplog, put, fault):

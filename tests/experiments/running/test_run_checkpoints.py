@@ -5,7 +5,7 @@ import pytest
 
 from experiments.artifacts import checkpoints
 from experiments.measuring.evaluation import FinishedRound
-from experiments.running import run_checkpoints
+from experiments.running import participants, run_checkpoints
 
 
 def test_clients_pause_from_the_sound_round_to_the_collapse():
@@ -80,6 +80,29 @@ def test_a_damaged_sound_round_loses_nothing(tmp_path):
   with pytest.raises(checkpoints.CheckpointError, match='round 5.*damaged'):
     saved.go_back(_round(10, {'is_collapsing': 1}), {'w': np.zeros(2)})
   assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+  'files',
+  [
+    {},
+    {'participation.npy': b''},
+    {'rewinds.json': b'{}'},
+    {'rewinds.json': b'[1]'},
+    {'tables.json': b'[1]'},
+  ],
+)
+def test_a_checkpoint_of_another_program_is_one_sentence(
+  tmp_path, files, refusal
+):
+  manager = checkpoints.CheckpointManager(tmp_path, {'w': np.zeros(2)}, {})
+  own = {'participation.npy': participants.Participation().pack()}
+  manager.save(5, {'w': np.zeros(2)}, files={**own, **files} if files else {})
+  saved = run_checkpoints.RunCheckpoints(manager)
+  with refusal(
+    'round 5 is not as a run writes it', error=checkpoints.CheckpointError
+  ):
+    saved.load_latest()
 
 
 def test_without_the_setting_nothing_is_kept(tmp_path):
