@@ -38,9 +38,7 @@ def numbers_at_least(least: float, *, above: bool = False, **arguments) -> None:
       )
 
 
-def cohort_adapts(
-  clients_per_round: int, noise_multiplier: float, prefix: str = ''
-) -> None:
+def cohort_adapts(clients_per_round: int, noise_multiplier: float) -> None:
   """Raises `ValueError` if a cohort is too small for an adaptive clipping norm.
 
   TFF puts noise of C / 20 on the number of clients that are clipped. That
@@ -49,14 +47,12 @@ def cohort_adapts(
   Args:
     clients_per_round: C.
     noise_multiplier: z.
-    prefix: What the caller's user writes before the names, such as '--'.
   """
   if clients_per_round <= 10 * noise_multiplier:
     raise ValueError(
-      f'{prefix}clients_per_round={clients_per_round} must exceed 10 * '
-      f'{prefix}noise_multiplier={noise_multiplier} with an adaptive clipping '
-      f'norm: take more clients, less noise, or a fixed norm '
-      f'({prefix}clip_norm).'
+      f'`clients_per_round={clients_per_round}` must exceed 10 * '
+      f'`noise_multiplier={noise_multiplier}` with an adaptive clipping norm: '
+      'take more clients, less noise, or a fixed norm (`clip_norm`).'
     )
 
 

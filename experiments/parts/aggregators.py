@@ -112,7 +112,7 @@ def check(values: Mapping[str, Any]) -> None:
   clients, groups = values.get('clients_per_round'), values.get('num_groups', 1)
   adapts = spec.is_private and 'clip_norm' not in values
   if adapts and noise and clients:
-    checks.cohort_adapts(clients, noise, '--')
+    checks.cohort_adapts(clients, noise)
   fewest = values.get('min_group_size')
   if fewest is not None and clients and clients // groups < fewest:
     raise ValueError(

@@ -400,7 +400,7 @@ def test_a_description_says_all_that_the_number_rests_on():
     ({'num_clients': 1, 'clients_per_round': 1}, 'delta must be below 1'),
     (
       {'adaptive_clip': True},
-      r'clients_per_round=10 must exceed 10 \* noise_multiplier=1.0 .*: take',
+      r'`clients_per_round=10` must exceed 10 \* `noise_multiplier=1.0` .*take',
     ),
   ],
 )
@@ -416,7 +416,7 @@ def test_accounts_that_are_none(changes, message):
     ({'target_epsilon': 0}, 'target_epsilon must be a number > 0, but is 0'),
     ({'rounds': 0}, 'rounds must be an integer >= 1, but is 0'),
     ({'sampling': 'all'}, "sampling must be one of .* 'all'"),
-    ({'adaptive_clip': True}, 'clients_per_round=10 must exceed 10'),
+    ({'adaptive_clip': True}, '`clients_per_round=10` must exceed 10'),
   ],
 )
 def test_noise_for_what_is_no_epsilon(changes, message):

@@ -128,7 +128,7 @@ def test_its_record_says_what_it_does(name):
       'dp',
       {'noise_multiplier': 1.0, 'clients_per_round': 10},
       ValueError,
-      r'clients_per_round=10 must exceed 10 \* noise_multiplier=1.0',
+      r'`clients_per_round=10` must exceed 10 \* `noise_multiplier=1.0`',
     ),
   ],
 )
