@@ -6,8 +6,8 @@ starts a cluster of three nodes on this machine, each with one core, and prints
 one JSON object. With `--write=FILE`, each section is in the file once it is
 measured.
 
-  * `overhead`: a round of 20 clients with a dense network, on two nodes and by
-    the worker of this machine, in turn;
+  * `overhead`: a round of 20 clients with a dense network, on two nodes and in
+    this process, in turn;
   * `model`: a formula for the seconds of a round, fitted to rounds of 20 to 400
     clients on one node and on two, in two to eight parts, and held against
     rounds of 1,000 clients, which it has not seen;

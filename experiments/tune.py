@@ -63,7 +63,7 @@ def plan(
 
   Args:
     table: Name of the table or path of its CSV.
-    values: Its values, as texts.
+    values: Values of the flag, as texts.
     rounds: Rounds of each run, at most those of the recipe, by default all.
     runs_dir: Folder of the run folders.
     folders: `data_dir` and `cache_dir`, where they are given.

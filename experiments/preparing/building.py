@@ -23,7 +23,7 @@ class Run:
 
   Attributes:
     settings: From `experiments.config.settings.make`, with as many clients per
-      round as there are (`clients.fit`).
+      round as there are (`cohort.fit`).
     data: The prepared data.
     model: The network, a `FunctionalModel`.
     views: The augmentation.

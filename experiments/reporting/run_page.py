@@ -268,10 +268,10 @@ class _Page:
     for group in self._groups:
       accuracies[group.name] = _joined(
         table.loc[table['round'] == table['round'].max(), 'accuracy']
-        for table in _tables(group, 'clients.csv')
+        for table in _tables(group, run_folder.CLIENTS)
       )
       invited[group.name] = _joined(
-        table['invited'] for table in _tables(group, 'participation.csv')
+        table['invited'] for table in _tables(group, run_folder.PARTICIPATION)
       )
     most = max((int(v.max()) for v in invited.values() if v.size), default=0)
     return {
@@ -411,7 +411,7 @@ def _versions(groups) -> list[dict[str, Any]]:
   for group in groups:
     for folder, _, name in group.runs():
       try:
-        versions = json.loads((folder / 'versions.json').read_text())
+        versions = json.loads((folder / run_folder.VERSIONS).read_text())
       except (OSError, ValueError):
         versions = {}
       packages = {k: v for k, v in versions.items() if k not in _NO_PACKAGES}
