@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tff_ssl.common.randomness import Purpose
 
-# Who draws. A client's own index follows CLIENT, so that no index can collide
+# Who draws. A client's own index follows _CLIENT, so that no index can collide
 # with the server.
 _SERVER = 1
 _CLIENT = 2

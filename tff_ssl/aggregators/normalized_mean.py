@@ -109,7 +109,7 @@ class NormalizedMeanFactory(tff.aggregators.WeightedAggregationFactory):
     )
 
   def _factory_of_steps(self, mean):
-    """Returns the factory of the mean of steps, whose process has no state."""
+    """Returns the factory of the mean of steps, beside the mean of deltas."""
     if isinstance(self._mean, robust_means.CollectingFactory):
       return self._mean
     if inspection.collects_values(mean):

@@ -68,7 +68,7 @@ def build(
     if of_weights is None:
       return clock
     return tff.federated_zip(
-      collections.OrderedDict(stock=of_weights.initialize(), own=clock)
+      collections.OrderedDict(weights=of_weights.initialize(), clock=clock)
     )
 
   @tff.federated_computation(
@@ -83,15 +83,15 @@ def build(
         result=tff.federated_broadcast(sent),
         measurements=tff.federated_value((), tff.SERVER),
       )
-    of_stock = of_weights.next(state['stock'], weights)
-    clock = tff.federated_broadcast(state['own'])
+    sent = of_weights.next(state['weights'], weights)
+    clock = tff.federated_broadcast(state['clock'])
     next_state = collections.OrderedDict(
-      stock=of_stock.state, own=tff.federated_map(advance, state['own'])
+      weights=sent.state, clock=tff.federated_map(advance, state['clock'])
     )
     return tff.templates.MeasuredProcessOutput(
       state=tff.federated_zip(next_state),
-      result=_message(of_stock.result, clock),
-      measurements=of_stock.measurements,
+      result=_message(sent.result, clock),
+      measurements=sent.measurements,
     )
 
   return tff.learning.templates.DistributionProcess(initialize, distribute)

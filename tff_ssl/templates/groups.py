@@ -302,6 +302,7 @@ def create_aggregator(
     ValueError: If an inner factory would make the means of groups wrong, or a
       factory of the caller's shows groups of fewer members.
   """
+  given = type(factory).__name__
   try:
     if not isinstance(factory, aggregators.GroupMeanFactory):
       factory = aggregators.GroupMeanFactory(
@@ -316,7 +317,6 @@ def create_aggregator(
     return factory.create(update_type, weight_type)
   except TypeError as error:
     raise TypeError(
-      'model_aggregator must be a mean over clients, or aggregate by group, as '
-      f'tff_ssl.GroupMeanFactory({num_groups}, ...) does, but is '
-      f'{type(factory).__name__}: {error}'
+      'model_aggregator must be a mean over clients, or a '
+      f'tff_ssl.GroupMeanFactory({num_groups}, ...), but is {given}: {error}'
     ) from error

@@ -264,10 +264,7 @@ def test_forward_pass_of_the_wide_one():
         for w in layer.get_weights()
       ]
     )
-  found = sorted(
-    (x for x in model.layers if isinstance(x, tf.keras.layers.Conv2D)),
-    key=lambda x: int((re.findall(r'_(\d+)$', x.name) or [0])[0]),
-  )
+  found = list(_created(model, tf.keras.layers.Conv2D))
   assert len(found) == 28
   convolutions = iter(found)
 

@@ -232,6 +232,16 @@ def test_clients_that_change_nothing_feel_the_last_change(tff_context):
     np.testing.assert_allclose(new, old + 0.5 * change, atol=1e-6)
 
 
+def test_the_aggregator_that_does_not_fit_is_named():
+  update_type = tff.types.to_type(
+    collections.OrderedDict(value=[np.int32], group=np.int32)
+  )
+  weight_type = tff.types.to_type(np.float32)
+  factory = tff.aggregators.MeanFactory()
+  with pytest.raises(TypeError, match='but is MeanFactory: .* V holds int32'):
+    groups.create_aggregator(factory, 2, update_type, weight_type)
+
+
 def test_it_does_not_fit_a_server_that_is_averaged():
   problem = testing.TinyProblem(PROCESSES['grouping'])
   with pytest.raises(ValueError, match="global_momentum=0.5 .*'beside'"):
