@@ -54,17 +54,17 @@ def per_row(numbers: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
   return tf.reshape(numbers, [-1] + [1] * (leaf.shape.rank - 1))
 
 
-def to_rows(value: Structure, mask: tf.Tensor) -> Structure:
+def to_rows(value: Structure, numbers: tf.Tensor) -> Structure:
   """Returns the stack whose rows are a value times one number for each row.
 
   Args:
     value: Structure of number tensors.
-    mask: `float [size]`, the numbers.
+    numbers: `float [size]`.
   """
 
   def rows_of(leaf):
     leaf = leaf[tf.newaxis]
-    return tf.cast(per_row(mask, leaf), leaf.dtype) * leaf
+    return tf.cast(per_row(numbers, leaf), leaf.dtype) * leaf
 
   return tf.nest.map_structure(rows_of, value)
 

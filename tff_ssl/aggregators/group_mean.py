@@ -322,6 +322,7 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
 def _sum_below(bound, is_secure: bool):
   """Returns the factory of a sum of numbers in [0, bound]."""
   if is_secure:
+    # TFF takes bounds of one type alone.
     return tff.aggregators.SecureSumFactory(bound, type(bound)(0))
   return tff.aggregators.SumFactory()
 

@@ -19,7 +19,7 @@ def are_several(x: Any) -> bool:
 
 
 def refuse_several(x: Any, what: str) -> None:
-  """Raises `TypeError` for several inputs, which `what` does not take."""
+  """Raises `TypeError` for several inputs; `what` is such as 'A head takes'."""
   if are_several(x):
     names = ', '.join(x) if isinstance(x, Mapping) else f'{len(x)} of a tuple'
     raise TypeError(
