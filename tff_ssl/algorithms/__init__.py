@@ -1,10 +1,10 @@
-"""The algorithms: one file each, and the one registry of processes.
+"""The algorithms, and the one registry of processes.
 
 The registry says how a process is built, what data it needs, and which settings
-it has. From it derive the names that the runner takes and lists,
-which flags a process takes and which the runner refuses, the data that a run
-prepares, and the processes of the contract suite. To add an algorithm, write
-one file with a `ProcessSpec` at its foot, and add one line here.
+it has. From it derive the names that the runner takes and lists, which flags a
+process takes and which the runner refuses, the data that a run prepares, and
+the processes of the contract suite. To add an algorithm, write one file with a
+`ProcessSpec` at its foot, and add one line here.
 
 Importing the registry imports no TensorFlow: the algorithms' files import it
 when it is first used.

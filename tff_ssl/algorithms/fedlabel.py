@@ -147,7 +147,6 @@ def build_fedlabel(
     TypeError: If model and client data do not fit each other.
   """
   check_arguments(_STEPS, locals())
-  data_spec.check_model(model)
 
   plan = client_training.over(
     _CLIENT_TRAINING, optimizer=tff.learning.optimizers.build_sgdm(0.1)
@@ -248,6 +247,7 @@ def _baseline(average, method):
     needs=Needs(labels_at='clients', unlabelled=True),
     fixed={
       'unlabelled_loss': 'uda' if is_uda else 'crl',
+      # Masks are redrawn for a supervised objective alone.
       'redrawn_mask_ratio': None,
     },
     objective=objectives.SemiSupervised,

@@ -141,7 +141,6 @@ def build_fedmatch(
     TypeError: If model and client data do not fit each other.
   """
   check_arguments((*SETTINGS, shared.NUM_CLIENTS), locals())
-  data_spec.check_model(model)
   parts = decomposed.Decomposition(model, psi_factor)
   plan = client_training.over(
     _CLIENT_TRAINING, optimizer=tff.learning.optimizers.build_sgdm(0.001)
@@ -247,7 +246,6 @@ def build_fedmatch_server(
     TypeError: If model, client data and server data do not fit each other.
   """
   check_arguments((*SERVER_SETTINGS, shared.NUM_CLIENTS), locals())
-  data_spec.check_model(model)
   parts = decomposed.Decomposition(model, psi_factor)
   optimizer = tff.learning.optimizers.build_sgdm(0.001)
   server_plan = server_training.over(_SERVER_TRAINING, optimizer=optimizer)

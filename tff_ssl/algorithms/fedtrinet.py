@@ -54,8 +54,6 @@ _HEAD = (1,)
 _FACTOR = 1.1
 # The threshold is constant for 10 of the 35 rounds until it is half.
 _CONSTANT_SHARE = 10 / 35
-# Examples of one forward pass where nothing is trained.
-_PREDICTED = 256
 _NONE = -1
 # What the seeds of a client's trainings are folded with.
 _FIRST, _OF_HEAD, _SECOND = range(3)
@@ -108,7 +106,7 @@ class _Client:
     new, tuning_passes = self._tune_head(task, old)
     x = self.views.plain(task.examples['x'])
     votes = [
-      prediction.probabilities(self.model, weights, x, _PREDICTED)
+      prediction.probabilities(self.model, weights, x)
       for weights in (task.weights, old, new)
     ]
     confidence = tf.math.divide_no_nan(
@@ -232,7 +230,6 @@ def build_fedtrinet(
   """
   check_arguments(SETTINGS, locals())
   split.check(model)
-  data_spec.check_model(model)
 
   plan = client_training.over(
     _CLIENT_TRAINING, optimizer=tff.learning.optimizers.build_sgdm(0.01, 0.5)

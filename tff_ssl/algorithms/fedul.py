@@ -127,7 +127,6 @@ def build_fedul(
     base_arguments['proximal_strength'] = proximal_strength
   if server_optimizer is not None:
     base_arguments['server_optimizer'] = server_optimizer
-  data_spec.check_model(model)
   _check_classes(model, data_spec, test_prior)
   objective: protocols.Objective = objectives.SurrogateSets(
     views, surrogate_loss, test_prior

@@ -112,6 +112,11 @@ class _Stage:
     )
 
 
+def _sgd():
+  """Returns the paper's optimizer."""
+  return tff.learning.optimizers.build_sgdm(0.001, 0.99)
+
+
 def _classifier_of(joint):
   """Returns the view of the joint model's weights that evaluation has."""
   return templates.ModelView(
@@ -179,13 +184,10 @@ def build_sspt(
       client data.
   """
   check_arguments(SSPT_SETTINGS, locals())
-  data_spec.check_model(model)
   task = proxy_task or proxy_tasks.Reconstruction()
   joint = proxy_tasks.add_head(model, task, views)
-  is_frozen = encoder_training == 'frozen'
-  plan = client_training.over(
-    _SSPT_TRAINING, optimizer=tff.learning.optimizers.build_sgdm(0.001, 0.99)
-  )
+  frozen = model if encoder_training == 'frozen' else None
+  plan = client_training.over(_SSPT_TRAINING, optimizer=_sgd())
   # Where all examples are seen, no label is hidden.
   hidden = None if pretraining_images == 'all' else redrawn_mask_ratio
   pretraining = _Stage(
@@ -204,13 +206,13 @@ def build_sspt(
     joint,
     _CLASSIFIER,
     templates.LocalTraining(
-      split.freeze_encoder(model) if is_frozen else model,
+      split.freeze_encoder(model) if frozen else model,
       objectives.Supervised(views, class_weights=class_weights),
       plan,
       templates.Selection('labelled', redrawn_mask_ratio=redrawn_mask_ratio),
     ),
     first_round=pretraining_rounds,
-    frozen=model if is_frozen else None,
+    frozen=frozen,
   )
 
   def train(task):
@@ -298,10 +300,7 @@ def build_ssjo(
       client data.
   """
   check_arguments(SSJO_SETTINGS, locals())
-  data_spec.check_model(model)
-  plan = client_training.over(
-    _SSJO_TRAINING, optimizer=tff.learning.optimizers.build_sgdm(0.001, 0.99)
-  )
+  plan = client_training.over(_SSJO_TRAINING, optimizer=_sgd())
   if idle_momentum == 'rests':
     plan = dataclasses.replace(
       plan, optimizer=optimizers.rest_without_gradient(plan.optimizer)

@@ -56,8 +56,6 @@ with epy.lazy_imports():
 
 
 _NONE = -1
-# Examples of one forward pass where nothing is trained.
-_PREDICTED = 256
 _CLIENT_TRAINING = TrainingPlan(batch_size=10, epochs=5)
 _SERVER_TRAINING = TrainingPlan(batch_size=10, epochs=5)
 
@@ -121,7 +119,7 @@ def label(model, weights, x, *, views, view, threshold, seed):
   else:
     own_seed = randomness.fold_in(seed, randomness.Purpose.PSEUDO_LABEL)
     x = views.weak(x, own_seed)
-  found = prediction.probabilities(model, weights, x, _PREDICTED)
+  found = prediction.probabilities(model, weights, x)
   return (
     tf.argmax(found, axis=1, output_type=tf.int32),
     tf.cast(tf.reduce_max(found, axis=1) >= threshold, tf.float32),
@@ -186,7 +184,6 @@ def build_semifl(
     TypeError: If model, client data and server data do not fit each other.
   """
   check_arguments(SETTINGS, locals())
-  data_spec.check_model(model)
   optimizer = optimizers.build_semifl_sgd()
   training = templates.LocalTraining(
     model,

@@ -105,7 +105,6 @@ def build_fedpl(
     TypeError: If model and client data do not fit each other.
   """
   check_arguments(FEDPL_SETTINGS, locals())
-  data_spec.check_model(model)
   data_spec.check_sets()
   plan = client_training.over(
     _FEDPL_TRAINING, optimizer=tff.learning.optimizers.build_adam(1e-4)
@@ -179,7 +178,6 @@ def build_fedllp(
     TypeError: If model and client data do not fit each other.
   """
   check_arguments(FEDLLP_SETTINGS, locals())
-  data_spec.check_model(model)
   data_spec.check_sets()
   objective = client_objective or objectives.LabelProportions(views)
   plan = client_training.over(

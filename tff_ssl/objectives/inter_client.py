@@ -30,7 +30,11 @@ from tff_ssl import protocols
 from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.objectives import consistency
 from tff_ssl.objectives.selection import THRESHOLD
-from tff_ssl.objectives.wrappers import L1_WEIGHT
+from tff_ssl.objectives.wrappers import (
+  L1_WEIGHT,
+  l1_norm,
+  squared_distance,
+)
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -136,12 +140,7 @@ class InterClientConsistency:
       pseudo_label_accuracy=losses.pseudo_label_accuracy(labels, mask, batch),
       helper_divergence=(tf.reduce_sum(mask * divergence), helped),
     )
-    return loss + self._regulariser(predict.trainable, anchors.sigma), metrics
-
-  def _regulariser(self, psi, sigma):
-    """Returns the terms of the weights, sums over all of them."""
-    distance = tf.add_n(
-      [tf.reduce_sum(tf.square(a - b)) for a, b in zip(psi, sigma, strict=True)]
-    )
-    size = tf.add_n([tf.reduce_sum(tf.abs(value)) for value in psi])
-    return self.sigma_psi_weight * distance + self.l1_weight * size
+    psi = predict.trainable
+    of_weights = self.sigma_psi_weight * squared_distance(psi, anchors.sigma)
+    of_weights += self.l1_weight * l1_norm(psi, loss)
+    return loss + of_weights, metrics

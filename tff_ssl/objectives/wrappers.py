@@ -34,6 +34,18 @@ SUPERVISED_WEIGHT = Setting(
 )
 
 
+def squared_distance(weights, anchors) -> tf.Tensor:
+  """Returns the sum of squared differences of two lists of tensors."""
+  pairs = zip(weights, anchors, strict=True)
+  return tf.add_n([tf.reduce_sum(tf.square(a - b)) for a, b in pairs])
+
+
+def l1_norm(weights, loss: tf.Tensor) -> tf.Tensor:
+  """Returns the sum of the absolute values of a list, in the loss's type."""
+  sums = (tf.reduce_sum(tf.abs(weight)) for weight in weights)
+  return tf.add_n([tf.cast(each, loss.dtype) for each in sums])
+
+
 @dataclasses.dataclass(frozen=True)
 class Wrapper:
   """An objective around another one, whose metrics and examples it keeps.
@@ -53,6 +65,11 @@ class Wrapper:
   def rows(self) -> str:
     """Which examples the inner objective takes."""
     return getattr(self.objective, 'rows', 'all')
+
+  @property
+  def teacher(self) -> str | None:
+    """Which model makes the pseudo-labels of the inner objective, if any."""
+    return getattr(self.objective, 'teacher', None)
 
   @property
   def needs_labelled_batch(self) -> bool:
@@ -79,14 +96,7 @@ class Proximal(Wrapper):
 
   def __call__(self, predict, batch, anchors, seed):
     loss, metrics = self.objective(predict, batch, anchors, seed)
-    distance = tf.add_n(
-      [
-        tf.reduce_sum(tf.square(weight - anchor))
-        for weight, anchor in zip(
-          predict.trainable, anchors.trainable, strict=True
-        )
-      ]
-    )
+    distance = squared_distance(predict.trainable, anchors.trainable)
     return loss + 0.5 * self.strength * distance, metrics
 
 
@@ -110,13 +120,7 @@ class L1Penalty(Wrapper):
 
   def __call__(self, predict, batch, anchors, seed):
     loss, metrics = self.objective(predict, batch, anchors, seed)
-    norm = tf.add_n(
-      [
-        tf.cast(tf.reduce_sum(tf.abs(weight)), loss.dtype)
-        for weight in predict.trainable
-      ]
-    )
-    return loss + self.l1_weight * norm, metrics
+    return loss + self.l1_weight * l1_norm(predict.trainable, loss), metrics
 
 
 @dataclasses.dataclass(frozen=True)

@@ -144,7 +144,7 @@ def probabilities(
   model: functional.FunctionalModel,
   weights: tff.learning.models.ModelWeights,
   x: tf.Tensor,
-  batch_size: int,
+  batch_size: int = 256,
 ) -> tf.Tensor:
   """Returns a classifier's probabilities at inference, `float32 [n, d]`.
 

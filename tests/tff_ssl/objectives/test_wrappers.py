@@ -112,6 +112,16 @@ def test_value_and_gradient(wrap, anchors, value, added):
   assert batch is _BATCH and start is _START and seed is _SEED
 
 
+def test_what_an_objective_asks_for_is_asked_for_around_it():
+  inner = _Linear(_SLOPES)
+  names = 'rows', 'needs_labelled_batch', 'teacher'
+  around = objectives.L1Penalty(objectives.Proximal(inner, 0.5), 0.5)
+  assert [getattr(around, name) for name in names] == ['all', False, None]
+  asked = ['labelled', True, 'received']
+  vars(inner).update(zip(names, asked, strict=True))
+  assert [getattr(around, name) for name in names] == asked
+
+
 @pytest.mark.parametrize('weights, strength', [(_WEIGHTS, 0), (_ANCHORS, 100)])
 def test_no_strength_and_no_distance_give_the_objective_alone(
   weights, strength
