@@ -264,7 +264,7 @@ def as_bytes(path: str, images: np.ndarray) -> np.ndarray:
 def moments(
   images: np.ndarray, path: str, key: str = 'images'
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-  """Returns exact mean and deviation of each channel; refuses one value."""
+  """Returns each channel's exact mean and deviation; refuses flat ones."""
   levels = np.arange(256) / 255
   mean, stddev = [], []
   for channel in range(images.shape[3]):

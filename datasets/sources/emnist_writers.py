@@ -213,7 +213,7 @@ def _unpack(archive: str, path: str) -> str:
 
 
 def _decode(path: str, content: Content) -> dict[str, np.ndarray]:
-  """Reads both splits into the arrays of the cache; `*_clients` count `ids`."""
+  """Reads both splits for the cache; `*_clients` are indices into `ids`."""
   with _open_database(path, content.splits) as connection:
     splits = [
       _read_split(connection, path, split, content.num_classes)

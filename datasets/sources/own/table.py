@@ -1,8 +1,8 @@
 """The user's own tables: train.csv and test.csv, or .parquet, a row an example.
 
 Beside `label` and `client_id` (optional), columns are features. Numbers are
-standardised by train, where an empty cell is their mean. Columns of words
-become one feature, 1 or 0, for each word of train.
+standardised by their mean and deviation in train; an empty cell is the mean.
+Columns of words become one feature, 1 or 0, for each word of train.
 """
 
 import dataclasses
@@ -30,8 +30,7 @@ class Encoding:
   """How rows become vectors of features: numbers, then words, by column names.
 
   Attributes:
-    numbers: For each column of numbers its mean, which an empty cell stands
-      for.
+    numbers: For each column of numbers its mean, the value of an empty cell.
     words: For each column of words, the words, in the order of the features.
     ranges: For each column of numbers, the least and the largest one.
     facts: What was understood of each column, one sentence each.
@@ -115,7 +114,7 @@ class Encoding:
     return tuple(np.repeat(np.arange(len(sizes)), sizes).tolist())
 
   def encode(self, table: Table, beside: Iterable[str] = ()) -> np.ndarray:
-    """Returns the features, `float32 [N, F]`; others must be `beside` them."""
+    """Returns the features, `float32 [N, F]`; columns `beside` are none."""
     names, found = {*self.numbers, *self.words}, {*table.columns} - {*beside}
     for more, what in (
       (names - found, 'a column that is missing'),

@@ -180,7 +180,7 @@ def has_column(folder: str, name: str) -> bool:
 def rows_of(
   paths: Mapping[str, str], known: Sequence[str] = ()
 ) -> tuple[dict[str, Table], dict[str, Rows]]:
-  """Reads all tables, and their rows; columns of text are `known`, too."""
+  """Reads all tables and their rows; of other columns, `known` are read."""
   tables = {split: read(path) for split, path in paths.items()}
   found = {}
   for split, table in tables.items():
