@@ -15,7 +15,7 @@ import tensorflow_federated as tff
 
 from benchmarks import workloads
 from datasets.store import client_store
-from tff_ssl import augmentation, objectives
+from tff_ssl import augmentation, compat, objectives
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.models import functional
 from tff_ssl.simulation import client_reader, client_sampling, contexts
@@ -216,7 +216,7 @@ def rounds_of_stock_tff(
 
 def _rounds_of(process, arguments, kind) -> Round:
   context = contexts.build_context(kind)
-  stack = tff.framework.get_context_stack()
+  stack = compat.get_context_stack()
   with stack.install(context):
     state = process.initialize()
 

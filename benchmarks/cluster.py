@@ -38,13 +38,12 @@ import numpy as np
 import psutil
 import ray
 import tensorflow as tf
-import tensorflow_federated as tff
 from ray import cluster_utils
 from scipy import optimize
 
 import tff_ssl
 from benchmarks import candidates, machine, results_file, workloads
-from tff_ssl import augmentation
+from tff_ssl import augmentation, compat
 from tff_ssl.simulation import (
   ray_cluster,
   ray_context,
@@ -180,7 +179,7 @@ def _rounds(workload, folder):
 
 
 def _installed(context):
-  return tff.framework.get_context_stack().install(context)
+  return compat.get_context_stack().install(context)
 
 
 def _time(contexts, process, keys, repetitions):

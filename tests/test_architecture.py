@@ -121,7 +121,10 @@ def test_directions_between_packages(package):
 
 def _is_of_the_product(name):
   """Whether it is of the product, but not of what is common to all."""
-  return _lies_in(name, 'tff_ssl') and not _lies_in(name, 'tff_ssl.common')
+  common = ('tff_ssl.common', 'tff_ssl.compat')
+  return _lies_in(name, 'tff_ssl') and not any(
+    _lies_in(name, package) for package in common
+  )
 
 
 def test_data_sets_know_no_process():
@@ -203,6 +206,43 @@ def test_process_composition_has_one_caller():
     and node.attr == 'compose_learning_process'
   }
   assert callers == {'tff_ssl/templates/composition.py'}
+
+
+# The public names of TFF's main branch of August 2026 (commit 63f73da).
+_NEXT_TFF = set(
+  (_ROOT / 'tests/tff_ssl/names_of_next_tff.txt').read_text().split()
+)
+
+
+def _is_in_the_next_tff(name):
+  """Whether the next TFF has what a dotted name means."""
+  packages = {listed.rpartition('.')[0] for listed in _NEXT_TFF}
+  parts = name.split('.')
+  for length in range(2, len(parts) + 1):
+    start = '.'.join(parts[:length])
+    if start not in packages:
+      return start in _NEXT_TFF
+  return True
+
+
+def _dotted_names(path):
+  """The dotted names in a file, such as `tff.learning.models`."""
+  return {
+    ast.unparse(node)
+    for node in ast.walk(ast.parse(path.read_text()))
+    if isinstance(node, ast.Attribute)
+  }
+
+
+def test_one_module_names_what_the_next_tff_has_no_longer():
+  users = {
+    _name(path)
+    for package in [*_MAY_IMPORT, 'benchmarks']
+    for path in _modules(package)
+    for name in _dotted_names(path)
+    if name.startswith('tff.') and not _is_in_the_next_tff(name)
+  }
+  assert users == {'tff_ssl/compat.py'}
 
 
 @pytest.mark.dear

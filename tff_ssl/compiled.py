@@ -25,6 +25,7 @@ import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 
 import tff_ssl
+from tff_ssl import compat
 from tff_ssl.common import whole_files
 
 _forms = tff.backends.mapreduce
@@ -48,7 +49,7 @@ _OF_FORM = (
 )
 
 
-def form_of(round_computation: tff.Computation) -> Form:
+def form_of(round_computation: compat.Computation) -> Form:
   """Compiles a round, which takes seconds.
 
   Args:
@@ -57,13 +58,13 @@ def form_of(round_computation: tff.Computation) -> Form:
   Returns:
     Its `DistributeAggregateForm`, or where it has none, its `MapReduceForm`.
   """
-  proto = tff.framework.serialize_computation(round_computation)
+  proto = compat.serialize_computation(round_computation)
   if _FEDERATED_AGGREGATE in proto.SerializeToString():
     return _forms.get_map_reduce_form_for_computation(round_computation)
   return _forms.get_distribute_aggregate_form_for_computation(round_computation)
 
 
-def computation_of(form: Form) -> tff.Computation:
+def computation_of(form: Form) -> compat.Computation:
   """Returns the round of a form; its results have no Python containers."""
   if isinstance(form, _forms.MapReduceForm):
     computation = _forms.get_computation_for_map_reduce_form(form)
@@ -71,13 +72,13 @@ def computation_of(form: Form) -> tff.Computation:
       return computation
     # The form always has secure sums, here of nothing.
     plain = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
-    return tff.framework.ConcreteComputation.with_type(
+    return compat.ConcreteComputation.with_type(
       plain, computation.type_signature
     )
   return _forms.get_computation_for_distribute_aggregate_form(form)
 
 
-def messages(form: Form) -> tuple[tff.Type, tff.Type]:
+def messages(form: Form) -> tuple[compat.Type, compat.Type]:
   """Returns the types of what a client is sent, and of what it sends back."""
   if isinstance(form, _forms.MapReduceForm):
     return form.prepare.type_signature.result, form.work.type_signature.result
@@ -101,9 +102,9 @@ class SavedProcess:
     form: `next` as a DistributeAggregateForm.
   """
 
-  initialize: tff.Computation
-  next: tff.Computation
-  get_model_weights: tff.Computation
+  initialize: compat.Computation
+  next: compat.Computation
+  get_model_weights: compat.Computation
   form: tff.backends.mapreduce.DistributeAggregateForm
 
 
@@ -126,7 +127,7 @@ def save_process(
     **{name: getattr(form, name) for name in _OF_FORM},
   }
   contents = {
-    name: tff.framework.serialize_computation(computation).SerializeToString()
+    name: compat.serialize_computation(computation).SerializeToString()
     for name, computation in computations.items()
   }
   manifest = {
@@ -179,7 +180,7 @@ def load_process(path: str | os.PathLike) -> SavedProcess:
           raise _RefusedError(
             f'{path} is damaged, in {name}.pb: save it again.'
           )
-        loaded[name] = tff.framework.deserialize_computation(
+        loaded[name] = compat.deserialize_computation(
           computation_pb2.Computation.FromString(content)
         )
   except (MemoryError, _RefusedError):

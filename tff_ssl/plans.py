@@ -19,7 +19,7 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_ssl import optimizers
+  from tff_ssl import compat, optimizers
 
 _CHECKED = (
   shared.BATCH_SIZE,
@@ -249,7 +249,7 @@ class Wiring:
     | tff.aggregators.UnweightedAggregationFactory
     | None
   ) = None
-  metrics_aggregator: Callable[..., tff.Computation] | None = None
+  metrics_aggregator: Callable[..., compat.Computation] | None = None
   seed: int = 0
   ema_decay: float = 0.0
   min_group_size: int = 1

@@ -26,7 +26,7 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_ssl import metrics
+  from tff_ssl import compat, metrics
 
 COMMAND = (
   'python -m tools.deployment --process=all '
@@ -133,7 +133,7 @@ def _seen(secure) -> str:
   if secure is None:
     return _NO
   try:
-    tff.test.assert_not_contains_unsecure_aggregation(secure.next)
+    compat.assert_not_contains_unsecure_aggregation(secure.next)
   except AssertionError as error:
     return str(error).partition('\n')[0]
   return 'nothing'

@@ -42,6 +42,7 @@ from datasets.partition.assignment import Partition
 from datasets.records import split_manifest
 from datasets.records.split_manifest import AT_CLIENTS, DEALT, IN_SETS
 from datasets.sources.source import FORMS, UNKNOWN, Source, Split
+from tff_ssl import compat
 
 HIDDEN = UNKNOWN
 MAGIC = b'FEDCSTOR'
@@ -437,7 +438,7 @@ def element_spec(store: ClientStore) -> collections.OrderedDict:
 
 def client_reader(
   store: ClientStore, **constants: np.ndarray
-) -> tff.Computation:
+) -> compat.Computation:
   """Returns `(int32 -> E*)`, from an index to data of `element_spec`, E.
 
   With constants of all clients, such as `class_priors` `[K, M, d]` where `y` is
@@ -458,7 +459,7 @@ def client_reader(
   return read_client
 
 
-def server_reader(store: ClientStore) -> tff.Computation:
+def server_reader(store: ClientStore) -> compat.Computation:
   """Returns `( -> E*)`, which reads the server's labelled examples."""
   return tff.tensorflow.computation(
     lambda: _part_dataset(store, tf.constant(store.num_clients))

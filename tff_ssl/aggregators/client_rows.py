@@ -16,14 +16,16 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import compat
+
 # Places of each level; a level's block is what the next one takes in. The last
 # one has a single place, whose block grows.
 _PLACES = (16, 16, 1)
 
 
 def collect(
-  members: tff.Value, report: Callable[[tf.Tensor, tf.Tensor], Any]
-) -> tff.Value:
+  members: compat.Value, report: Callable[[tf.Tensor, tf.Tensor], Any]
+) -> compat.Value:
   """Collects a row of each client; part of a `tff.federated_computation`.
 
   Where a round is divided among workers, the rows are in the order of the
@@ -42,11 +44,11 @@ def collect(
   member_type = members.type_signature.member
   row_type = member_type['row']
   dtype, shape = tf.as_dtype(row_type.dtype), tuple(row_type.shape)
-  block_type = tff.TensorType(row_type.dtype, [None, *shape])
-  rows_type = tff.to_type(
+  block_type = compat.TensorType(row_type.dtype, [None, *shape])
+  rows_type = compat.to_type(
     collections.OrderedDict(
       levels=[[block_type] * places for places in _PLACES],
-      tags=tff.TensorType(member_type['tag'].dtype, [None]),
+      tags=compat.TensorType(member_type['tag'].dtype, [None]),
     )
   )
 
@@ -86,7 +88,9 @@ def collect(
   def finish(rows):
     return report(_matrix(rows['levels']), rows['tags'])
 
-  return tff.federated_aggregate(members, nobody(), accumulate, merge, finish)
+  return compat.federated_aggregate(
+    members, nobody(), accumulate, merge, finish
+  )
 
 
 def _push(levels, block):

@@ -51,7 +51,7 @@ import numbers
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks, stacks
+from tff_ssl import checks, compat, stacks
 from tff_ssl.aggregators import (
   inspection,
   private_mean,
@@ -63,7 +63,7 @@ from tff_ssl.aggregators import (
 _SUMS = (
   tff.aggregators.SumFactory,
   tff.aggregators.SecureSumFactory,
-  tff.aggregators.EncodedSumFactory,
+  compat.EncodedSumFactory,
 )
 _UNWEIGHTED = tff.aggregators.UnweightedAggregationFactory
 _WEIGHTED = tff.aggregators.WeightedAggregationFactory
@@ -173,7 +173,7 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
     self._weights = weight_sum_factory
 
   def create(
-    self, value_type: tff.Type, weight_type: tff.Type
+    self, value_type: compat.Type, weight_type: compat.Type
   ) -> tff.templates.AggregationProcess:
     """Creates the aggregation process (see the class).
 

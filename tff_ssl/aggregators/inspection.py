@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import tensorflow_federated as tff
 
+from tff_ssl import compat
+
 # Of `tff.aggregators.DifferentiallyPrivateFactory`, which
 # `tff.learning.dp_aggregator` and `ddp_secure_aggregator` build on.
 _OF_PRIVACY = 'dp_event'
@@ -28,15 +30,15 @@ def is_private(process: tff.templates.AggregationProcess) -> bool:
   return _OF_PRIVACY in _names(process.state_type)
 
 
-def has_secure_sums(computation: tff.Computation) -> bool:
+def has_secure_sums(computation: compat.Computation) -> bool:
   """Returns whether some sum over clients is one of TFF's secure sums."""
-  proto = tff.framework.serialize_computation(computation)
+  proto = compat.serialize_computation(computation)
   return _SECURE in proto.SerializeToString()
 
 
 def sum_of_bits(
-  computation: tff.Computation,
-) -> Callable[[tff.Value], tff.Value]:
+  computation: compat.Computation,
+) -> Callable[[compat.Value], compat.Value]:
   """Returns how to sum zeros and ones of clients beside what they send.
 
   Args:
@@ -44,8 +46,8 @@ def sum_of_bits(
       sums.
   """
   if has_secure_sums(computation):
-    return functools.partial(tff.federated_secure_sum_bitwidth, bitwidth=1)
-  return tff.federated_sum
+    return functools.partial(compat.federated_secure_sum_bitwidth, bitwidth=1)
+  return compat.federated_sum
 
 
 def collects_values(process: tff.templates.AggregationProcess) -> bool:
@@ -68,17 +70,17 @@ def bounds_norms_of_weighted_values(
   )
 
 
-def _names(type_: tff.Type) -> set[str]:
+def _names(type_: compat.Type) -> set[str]:
   """Returns the names of all elements of all structures in a type."""
   names = set()
-  if isinstance(type_, tff.StructType):
-    names.update(name for name, _ in tff.structure.iter_elements(type_) if name)
+  if isinstance(type_, compat.StructType):
+    names.update(name for name, _ in compat.iter_elements(type_) if name)
   return names.union(*map(_names, type_.children()))
 
 
-def _elements(type_: tff.Type, name: str) -> list[tff.Type]:
+def _elements(type_: compat.Type, name: str) -> list[compat.Type]:
   """Returns the types of all elements of this name in a type."""
   found = []
-  if isinstance(type_, tff.StructType):
-    found = [t for n, t in tff.structure.iter_elements(type_) if n == name]
+  if isinstance(type_, compat.StructType):
+    found = [t for n, t in compat.iter_elements(type_) if n == name]
   return sum((_elements(t, name) for t in type_.children()), found)

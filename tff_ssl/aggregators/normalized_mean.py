@@ -22,6 +22,7 @@ import collections
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import compat
 from tff_ssl.aggregators import inspection, robust_means, wrapping
 
 # Bounds of secure sums. That of weights is as in TFF's own aggregator. Steps
@@ -65,7 +66,7 @@ class NormalizedMeanFactory(tff.aggregators.WeightedAggregationFactory):
     self._mean = mean_factory
 
   def create(
-    self, value_type: tff.Type, weight_type: tff.Type
+    self, value_type: compat.Type, weight_type: compat.Type
   ) -> tff.templates.AggregationProcess:
     """Creates the aggregation process (see the class).
 

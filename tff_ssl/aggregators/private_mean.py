@@ -16,7 +16,7 @@ seed differ.
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
-from tff_ssl import checks
+from tff_ssl import checks, compat
 
 
 class PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
@@ -80,7 +80,7 @@ class PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
         noise_multiplier, float(clients_per_round), float(clip_norm)
       )
 
-  def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
+  def create(self, value_type: compat.Type) -> tff.templates.AggregationProcess:
     """Creates the process for deltas of this type, a structure of floats."""
     return self._factory.create(value_type)
 

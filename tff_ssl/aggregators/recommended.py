@@ -20,6 +20,7 @@ from tff_ssl.common.setting import Setting, check_arguments
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
+  from tff_ssl import compat
   from tff_ssl.aggregators import private_mean, robust_means
 
 CLIP_NORM = Setting(
@@ -125,7 +126,7 @@ AGGREGATORS: Registry[AggregatorSpec] = Registry(
     AggregatorSpec(
       'compressed',
       'As robust, and large tensors are sent in 8 bits.',
-      lambda: tff.learning.compression_aggregator(),
+      lambda: compat.compression_aggregator(),
     ),
     AggregatorSpec(
       'dp',
@@ -158,7 +159,7 @@ AGGREGATORS: Registry[AggregatorSpec] = Registry(
 _LARGEST_SUM = float(2**20)
 
 
-def secure_metrics(metric_finalizers, metrics_type=None) -> tff.Computation:
+def secure_metrics(metric_finalizers, metrics_type=None) -> compat.Computation:
   """Sums the metrics of clients securely, within fixed bounds.
 
   It is for `metrics_aggregator` of a `Wiring`. Each sum of a client is clipped
@@ -182,7 +183,7 @@ def secure_metrics(metric_finalizers, metrics_type=None) -> tff.Computation:
   )
 
 
-def no_metrics(metric_finalizers, metrics_type=None) -> tff.Computation:
+def no_metrics(metric_finalizers, metrics_type=None) -> compat.Computation:
   """Lets no metric of clients reach the server.
 
   The counts of clients that took part, were empty, not finite or invalid do.
@@ -194,10 +195,10 @@ def no_metrics(metric_finalizers, metrics_type=None) -> tff.Computation:
   """
   del metric_finalizers, metrics_type
 
-  @tff.federated_computation
+  @compat.federated_computation
   def drop(metrics):
     del metrics
-    return tff.federated_value(collections.OrderedDict(), tff.SERVER)
+    return compat.federated_value(collections.OrderedDict(), compat.SERVER)
 
   return drop
 

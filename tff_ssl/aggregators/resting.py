@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import compat
 from tff_ssl.aggregators import inspection
 
 
@@ -51,7 +52,7 @@ def rest_without_clients(
   if min_clients > 1:
     _check_hides(process, min_clients)
   inner_type = process.state_type.member
-  inner_specs = tff.types.type_to_tf_tensor_specs(inner_type)
+  inner_specs = compat.type_to_tf_tensor_specs(inner_type)
   has_state = bool(tf.nest.flatten(inner_specs))
   counts_clients = min_clients > 1 or (
     has_state and not inspection.is_private(process)
@@ -61,11 +62,12 @@ def rest_without_clients(
   _, value_type, weight_type = process.next.type_signature.parameter
   sum_ones = inspection.sum_of_bits(process.next)
 
-  @tff.federated_computation
+  @compat.federated_computation
   def initialize():
-    return tff.federated_zip(
+    return compat.federated_zip(
       collections.OrderedDict(
-        round=tff.federated_value(0, tff.SERVER), inner=process.initialize()
+        round=compat.federated_value(0, compat.SERVER),
+        inner=process.initialize(),
       )
     )
 
@@ -95,13 +97,13 @@ def rest_without_clients(
       round=before['round'] + 1, inner=inner
     ), result
 
-  @tff.federated_computation(state_type, value_type, weight_type)
+  @compat.federated_computation(state_type, value_type, weight_type)
   def next_fn(state, values, weights):
     output = process.next(state['inner'], values, weights)
-    clients = tff.federated_value(0, tff.SERVER)
+    clients = compat.federated_value(0, compat.SERVER)
     if counts_clients:
-      clients = sum_ones(tff.federated_map(one_if_it_counts, weights))
-    state, result = tff.federated_map(
+      clients = sum_ones(compat.federated_map(one_if_it_counts, weights))
+    state, result = compat.federated_map(
       rest, (state, output.state, output.result, clients)
     )
     measured = output.measurements

@@ -40,7 +40,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks
+from tff_ssl import checks, compat
 from tff_ssl.aggregators import client_rows, inspection, wrapping
 
 # Coordinates that are sorted at once. All at once would take as much memory
@@ -76,7 +76,7 @@ class CollectingFactory(tff.aggregators.WeightedAggregationFactory):
     """
 
   def create(
-    self, value_type: tff.Type, weight_type: tff.Type
+    self, value_type: compat.Type, weight_type: compat.Type
   ) -> tff.templates.AggregationProcess:
     """Creates the aggregation process (see the class).
 
@@ -102,11 +102,11 @@ class CollectingFactory(tff.aggregators.WeightedAggregationFactory):
       report,
       value_type,
       weight_type,
-      lambda result: tff.federated_value((), tff.SERVER),
+      lambda result: compat.federated_value((), compat.SERVER),
     )
 
   def create_within_groups(
-    self, num_groups: int, value_type: tff.Type, weight_type: tff.Type
+    self, num_groups: int, value_type: compat.Type, weight_type: compat.Type
   ) -> tff.templates.AggregationProcess:
     """Creates a process that aggregates within S groups, each apart.
 
@@ -143,7 +143,7 @@ class CollectingFactory(tff.aggregators.WeightedAggregationFactory):
       report,
       value_type,
       weight_type,
-      lambda result: tff.federated_zip(
+      lambda result: compat.federated_zip(
         collections.OrderedDict(group_weights=result['weight'])
       ),
     )
@@ -321,8 +321,8 @@ class _Layout:
   Types of less than 32 bits lie in `float32`, which holds all their numbers.
   """
 
-  def __init__(self, value_type: tff.Type):
-    self._specs = tff.types.type_to_tf_tensor_specs(value_type)
+  def __init__(self, value_type: compat.Type):
+    self._specs = compat.type_to_tf_tensor_specs(value_type)
     leaves = tf.nest.flatten(self._specs)
     self._sizes = [spec.shape.num_elements() for spec in leaves]
     if None in self._sizes:
@@ -367,9 +367,9 @@ def _member(row, tag, counts):
 def _create(
   to_member: Callable[..., Any],
   report: Callable[..., Any],
-  value_type: tff.Type,
-  weight_type: tff.Type,
-  measure: Callable[[tff.Value], tff.Value],
+  value_type: compat.Type,
+  weight_type: compat.Type,
+  measure: Callable[[compat.Value], compat.Value],
 ) -> tff.templates.AggregationProcess:
   """Creates a process that collects the clients' values.
 
@@ -386,18 +386,18 @@ def _create(
   # What there is to see of the process once others are around it.
   state = collections.OrderedDict([(inspection.OF_COLLECTED_VALUES, ())])
 
-  @tff.federated_computation
+  @compat.federated_computation
   def initialize():
-    return tff.federated_value(state, tff.SERVER)
+    return compat.federated_value(state, compat.SERVER)
 
-  @tff.federated_computation(
+  @compat.federated_computation(
     initialize.type_signature.result,
-    tff.FederatedType(value_type, tff.CLIENTS),
-    tff.FederatedType(weight_type, tff.CLIENTS),
+    compat.FederatedType(value_type, compat.CLIENTS),
+    compat.FederatedType(weight_type, compat.CLIENTS),
   )
   def aggregate(state, values, weights):
     result = client_rows.collect(
-      tff.federated_map(pack, (values, weights)), report
+      compat.federated_map(pack, (values, weights)), report
     )
     return tff.templates.MeasuredProcessOutput(state, result, measure(result))
 

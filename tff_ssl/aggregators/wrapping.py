@@ -7,13 +7,15 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import compat
+
 
 def wrap_aggregation(
   processes: Mapping[str, tff.templates.AggregationProcess],
-  split: tff.Computation,
+  split: compat.Computation,
   join: Callable[[Mapping[str, Any], Mapping[str, Any]], tuple[Any, Any]],
-  value_type: tff.Type,
-  weight_type: tff.Type,
+  value_type: compat.Type,
+  weight_type: compat.Type,
 ) -> tff.templates.AggregationProcess:
   """Aggregates parts of what clients send, each by itself, and joins them.
 
@@ -45,57 +47,57 @@ def wrap_aggregation(
     ],
   )
 
-  @tff.federated_computation
+  @compat.federated_computation
   def initialize():
-    return tff.federated_zip(
+    return compat.federated_zip(
       collections.OrderedDict(
         (name, process.initialize()) for name, process in processes.items()
       )
     )
 
-  @tff.federated_computation(
+  @compat.federated_computation(
     initialize.type_signature.result,
-    tff.FederatedType(value_type, tff.CLIENTS),
-    tff.FederatedType(weight_type, tff.CLIENTS),
+    compat.FederatedType(value_type, compat.CLIENTS),
+    compat.FederatedType(weight_type, compat.CLIENTS),
   )
   def aggregate(state, values, weights):
-    parts = tff.federated_map(split, (values, weights))
+    parts = compat.federated_map(split, (values, weights))
     outputs = collections.OrderedDict(
       (name, process.next(state[name], *parts[name]))
       for name, process in processes.items()
     )
     states, results, measurements = (
-      tff.federated_zip(
+      compat.federated_zip(
         collections.OrderedDict(
           (name, getattr(output, field)) for name, output in outputs.items()
         )
       )
       for field in ('state', 'result', 'measurements')
     )
-    result, measurements = tff.federated_map(joined, (results, measurements))
+    result, measurements = compat.federated_map(joined, (results, measurements))
     return tff.templates.MeasuredProcessOutput(states, result, measurements)
 
   return tff.templates.AggregationProcess(initialize, aggregate)
 
 
-def _by_name(types) -> tff.Type:
-  return tff.types.to_type(collections.OrderedDict(types))
+def _by_name(types) -> compat.Type:
+  return compat.to_type(collections.OrderedDict(types))
 
 
-def check_floats(value_type: tff.Type, expected: str) -> None:
+def check_floats(value_type: compat.Type, expected: str) -> None:
   """Raises `TypeError` unless a type is a structure of float tensors.
 
   What the aggregator takes, `expected`, begins the message.
   """
-  for spec in tf.nest.flatten(tff.types.type_to_tf_tensor_specs(value_type)):
+  for spec in tf.nest.flatten(compat.type_to_tf_tensor_specs(value_type)):
     if not spec.dtype.is_floating:
       raise TypeError(f'{expected}, but V holds {spec.dtype.name}.')
 
 
-def check_weight(weight_type: tff.Type) -> None:
+def check_weight(weight_type: compat.Type) -> None:
   """Raises `TypeError` unless the type of the weight is a float scalar."""
   if (
-    not isinstance(weight_type, tff.TensorType)
+    not isinstance(weight_type, compat.TensorType)
     or tf.TensorShape(weight_type.shape).rank != 0
     or not tf.as_dtype(weight_type.dtype).is_floating
   ):
@@ -104,17 +106,17 @@ def check_weight(weight_type: tff.Type) -> None:
     )
 
 
-def check_grouped(value_type: tff.Type, expected: str) -> None:
+def check_grouped(value_type: compat.Type, expected: str) -> None:
   """Raises `TypeError` unless it is `<value=V, group=int32>`, V of floats."""
   names = (
-    [name for name, _ in tff.structure.iter_elements(value_type)]
-    if isinstance(value_type, tff.StructType)
+    [name for name, _ in compat.iter_elements(value_type)]
+    if isinstance(value_type, compat.StructType)
     else []
   )
   if names != ['value', 'group']:
     raise TypeError(f'{expected}, but the value type is {value_type}.')
   if not value_type['group'].is_equivalent_to(
-    tff.TensorType(tf.int32.as_numpy_dtype)
+    compat.TensorType(tf.int32.as_numpy_dtype)
   ):
     raise TypeError(f'{expected}, but group is {value_type["group"]}.')
   check_floats(value_type['value'], expected)

@@ -32,7 +32,7 @@ from tff_ssl.plans import TrainingPlan, Wiring
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_ssl import optimizers, templates
+  from tff_ssl import compat, optimizers, templates
   from tff_ssl.models import functional
   from tff_ssl.templates import averaging
   from tff_ssl.templates import server_training as training_at_server
@@ -45,7 +45,7 @@ _SERVER_TRAINING = TrainingPlan(steps=16)
 def build_data_sharing(
   model: functional.FunctionalModel,
   *,
-  server_data: tff.Computation,
+  server_data: compat.Computation,
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
   server_warmup_rounds: int = 10,

@@ -58,7 +58,7 @@ from tff_ssl.plans import TrainingPlan, Wiring
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_ssl import templates
+  from tff_ssl import compat, templates
   from tff_ssl.models import decomposed, functional
   from tff_ssl.templates import averaging, helper_clients
   from tff_ssl.templates import server_training as training_at_server
@@ -194,7 +194,7 @@ def build_fedmatch(
 def build_fedmatch_server(
   model: functional.FunctionalModel,
   *,
-  server_data: tff.Computation,
+  server_data: compat.Computation,
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
   client_objective: protocols.Objective | None = None,

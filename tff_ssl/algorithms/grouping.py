@@ -65,7 +65,7 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_ssl import optimizers, stacks, templates
+  from tff_ssl import compat, optimizers, stacks, templates
   from tff_ssl.models import functional
   from tff_ssl.templates import client_task, finalizers, groups
   from tff_ssl.templates import server_training as training_at_server
@@ -248,7 +248,7 @@ def compose(
 def build_grouping_ssfl(
   model: functional.FunctionalModel,
   *,
-  server_data: tff.Computation,
+  server_data: compat.Computation,
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
   num_groups: int = 2,

@@ -61,7 +61,7 @@ from tff_ssl.plans import TrainingPlan, Wiring
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_ssl import templates
+  from tff_ssl import compat, templates
   from tff_ssl.models import functional
 
 
@@ -80,7 +80,7 @@ _SERVER_TRAINING = TrainingPlan(steps=16)
 def build_grouping_robust(
   model: functional.FunctionalModel,
   *,
-  server_data: tff.Computation,
+  server_data: compat.Computation,
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
   num_groups: int = 2,

@@ -48,7 +48,7 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_ssl import optimizers, randomness, templates
+  from tff_ssl import compat, optimizers, randomness, templates
   from tff_ssl.models import functional
   from tff_ssl.objectives import losses
   from tff_ssl.templates import averaging, prediction, static_statistics
@@ -131,7 +131,7 @@ def label(model, weights, x, *, views, view, threshold, seed):
 def build_semifl(
   model: functional.FunctionalModel,
   *,
-  server_data: tff.Computation,
+  server_data: compat.Computation,
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
   threshold: float = 0.95,

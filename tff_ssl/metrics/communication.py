@@ -6,7 +6,7 @@ import math
 import numpy as np
 import tensorflow_federated as tff
 
-from tff_ssl import compiled
+from tff_ssl import compat, compiled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,13 +44,13 @@ def measure_communication(
   return Communication(down=_num_bytes(down), up=_num_bytes(up))
 
 
-def _num_bytes(type_: tff.Type) -> int:
-  if isinstance(type_, tff.FederatedType):
+def _num_bytes(type_: compat.Type) -> int:
+  if isinstance(type_, compat.FederatedType):
     return _num_bytes(type_.member)
-  if isinstance(type_, tff.TensorType):
+  if isinstance(type_, compat.TensorType):
     if type_.shape is None or None in type_.shape:
       raise ValueError(
         f'A message holds {type_}, whose size is unknown: give it a shape.'
       )
     return math.prod(type_.shape) * np.dtype(type_.dtype).itemsize
-  return sum(_num_bytes(part) for _, part in tff.structure.iter_elements(type_))
+  return sum(_num_bytes(part) for _, part in compat.iter_elements(type_))

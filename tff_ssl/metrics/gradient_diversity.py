@@ -56,7 +56,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import aggregators, checks, protocols, randomness, stacks
+from tff_ssl import aggregators, checks, compat, protocols, randomness, stacks
 from tff_ssl.templates import client_data as client_data_lib
 from tff_ssl.templates import (
   client_task,
@@ -101,11 +101,11 @@ def build_gradient_diversity(
   server_update: Callable[[ServerTask], protocols.Structure] | None = None,
   server_gradient: Callable[[ServerTask], protocols.Structure] | None = None,
   data_spec: client_data_lib.ClientDataSpec,
-  weights_type: tff.Type,
+  weights_type: compat.Type,
   initial_hparams: Callable[[], protocols.Hparams],
   num_groups: int = 1,
-  server_optimizer_type: tff.Type | None = None,
-) -> tff.Computation:
+  server_optimizer_type: compat.Type | None = None,
+) -> compat.Computation:
   """Builds the computation that measures gradient diversity.
 
   Args:
@@ -148,10 +148,10 @@ def build_gradient_diversity(
   fields = collections.OrderedDict(
     weights=weights_type, round=np.int32, seed=np.int32
   )
-  sent_names, sent_type = tuple(fields), tff.types.to_type(fields)
+  sent_names, sent_type = tuple(fields), compat.to_type(fields)
   if server_optimizer_type is not None:
     fields['server_optimizer'] = server_optimizer_type
-  state_type = tff.types.to_type(fields)
+  state_type = compat.to_type(fields)
 
   @tff.tensorflow.computation(sent_type, data_spec.type)
   def measure_client(sent, data):
@@ -186,19 +186,19 @@ def build_gradient_diversity(
       server = _terms_by_kind(server_gradient(task), server_update(task))
     return _metrics(aggregate, server)
 
-  @tff.federated_computation(
-    tff.FederatedType(state_type, tff.SERVER),
-    tff.FederatedType(data_spec.type, tff.CLIENTS),
+  @compat.federated_computation(
+    compat.FederatedType(state_type, compat.SERVER),
+    compat.FederatedType(data_spec.type, compat.CLIENTS),
   )
   def measure(state, data):
-    sent = tff.federated_zip(
+    sent = compat.federated_zip(
       collections.OrderedDict((name, state[name]) for name in sent_names)
     )
-    members, weights = tff.federated_map(
-      measure_client, (tff.federated_broadcast(sent), data)
+    members, weights = compat.federated_map(
+      measure_client, (compat.federated_broadcast(sent), data)
     )
     output = aggregator.next(aggregator.initialize(), members, weights)
-    return tff.federated_map(conclude, (state, output.result))
+    return compat.federated_map(conclude, (state, output.result))
 
   return measure
 
@@ -323,7 +323,7 @@ def mean_scaled_ratio(groups, counts: tf.Tensor, server=None) -> tf.Tensor:
 
 def build_process_diversity(
   process: composition.ComposedProcess,
-) -> tff.Computation:
+) -> compat.Computation:
   """Builds the measurement for a process of this library, from its parts.
 
   A client's gradient is that of its objective on all its data at the weights

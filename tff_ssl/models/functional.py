@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import protocols
+from tff_ssl import compat, protocols
 from tff_ssl.models import keras_template, structures
 
 ModelWeights: TypeAlias = tff.learning.models.ModelWeights
@@ -56,7 +56,7 @@ class FunctionalModel:
   is_random: bool
 
   @property
-  def weights_type(self) -> tff.Type:
+  def weights_type(self) -> compat.Type:
     """The `tff.Type` of the weights, `ModelWeights` of two lists."""
     return structures.type_from_specs(self.weights_spec)
 

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
-from tff_ssl import protocols
+from tff_ssl import compat, protocols
 
 
 def are_several(x: Any) -> bool:
@@ -63,9 +62,9 @@ def concat(batches: Sequence[protocols.Structure]) -> protocols.Structure:
   )
 
 
-def type_from_specs(specs) -> tff.Type:
+def type_from_specs(specs) -> compat.Type:
   """Returns the unplaced `tff.Type` of a structure of `tf.TensorSpec`."""
-  return tff.types.to_type(
+  return compat.to_type(
     tf.nest.map_structure(
       lambda spec: (spec.dtype.as_numpy_dtype, spec.shape.as_list()), specs
     )

@@ -5,7 +5,7 @@ import concurrent.futures
 import threading
 from collections.abc import Callable
 
-import tensorflow_federated as tff
+from tff_ssl import compat
 
 
 def start(function: Callable, *arguments) -> concurrent.futures.Future:
@@ -27,13 +27,13 @@ def start(function: Callable, *arguments) -> concurrent.futures.Future:
   return future
 
 
-class BackgroundContext(tff.framework.AsyncContext):
+class BackgroundContext(compat.AsyncContext):
   """Makes a synchronous context awaitable, with a thread for each call.
 
   TFF's own asynchronous context blocks the caller's event loop.
   """
 
-  def __init__(self, context: tff.framework.SyncContext):
+  def __init__(self, context: compat.SyncContext):
     """Initializes the context."""
     self._context = context
 

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import compiled
+from tff_ssl import compat, compiled
 from tff_ssl.simulation import client_sampling
 
 
@@ -32,7 +32,7 @@ class ReadingProcess(tff.learning.templates.LearningProcess):
 
 def compose_with_reader(
   process: tff.learning.templates.LearningProcess,
-  reader: tff.Computation,
+  reader: compat.Computation,
   client_ids: Sequence[str] | None = None,
 ) -> ReadingProcess:
   """Returns `process` with client keys in place of client data.
@@ -62,11 +62,11 @@ def compose_with_reader(
   one_graph = compiled.computation_of(form)
   with_containers = _restore_containers(state_type)
 
-  @tff.federated_computation(state_type, _keys_type(clients_type.member))
+  @compat.federated_computation(state_type, _keys_type(clients_type.member))
   def next_fn(state, keys):
     state, metrics = one_graph(state, keys)
     return tff.learning.templates.LearningProcessOutput(
-      tff.federated_map(with_containers, state), metrics
+      compat.federated_map(with_containers, state), metrics
     )
 
   return ReadingProcess(
@@ -81,8 +81,8 @@ def compose_with_reader(
 
 
 def _by_index(
-  reader: tff.Computation, client_ids: Sequence[str] | None
-) -> tff.Computation:
+  reader: compat.Computation, client_ids: Sequence[str] | None
+) -> compat.Computation:
   """Returns a reader that takes a client's index."""
   takes_ids = reader.type_signature.parameter.dtype == np.str_
   if takes_ids != (client_ids is not None):
@@ -106,8 +106,8 @@ def _by_index(
 
 
 def compose_computation_with_reader(
-  computation: tff.Computation, reader: tff.Computation
-) -> tff.Computation:
+  computation: compat.Computation, reader: compat.Computation
+) -> compat.Computation:
   """Returns `computation` with client keys in place of client data.
 
   Args:
@@ -125,7 +125,7 @@ def compose_computation_with_reader(
   server_type, clients_type = computation.type_signature.parameter
 
   # The form that makes one graph is that of a round, with a state.
-  @tff.federated_computation(server_type, clients_type)
+  @compat.federated_computation(server_type, clients_type)
   def as_round(server_value, data):
     return server_value, computation(server_value, data)
 
@@ -134,36 +134,36 @@ def compose_computation_with_reader(
 
   with_containers = _restore_containers(result_type)
 
-  @tff.federated_computation(server_type, _keys_type(clients_type.member))
+  @compat.federated_computation(server_type, _keys_type(clients_type.member))
   def read_then_compute(server_value, keys):
     _, result = one_graph(server_value, keys)
-    return tff.federated_map(with_containers, result)
+    return compat.federated_map(with_containers, result)
 
   return read_then_compute
 
 
-def _context_names(data_type: tff.Type) -> list[str]:
+def _context_names(data_type: compat.Type) -> list[str]:
   """Returns the fields of the client's context; none without a context."""
-  if not isinstance(data_type, tff.StructType):
+  if not isinstance(data_type, compat.StructType):
     return []
-  fields = tff.structure.iter_elements(data_type['context'].element)
+  fields = compat.iter_elements(data_type['context'].element)
   return [name for name, _ in fields]
 
 
-def _key_fields(data_type: tff.Type) -> tuple[str, ...]:
+def _key_fields(data_type: compat.Type) -> tuple[str, ...]:
   """Returns the fields of the keys of clients with such data."""
   has_faults = set(client_sampling.FAULT_FIELDS) <= {*_context_names(data_type)}
   more = client_sampling.FAULT_FIELDS if has_faults else ()
   return (*client_sampling.KEY_FIELDS, *more)
 
 
-def _keys_type(data_type: tff.Type) -> tff.FederatedType:
+def _keys_type(data_type: compat.Type) -> compat.FederatedType:
   """Returns the type of the keys of clients with such data."""
-  key_type = tff.TensorType(np.int32, [len(_key_fields(data_type))])
-  return tff.FederatedType(key_type, tff.CLIENTS)
+  key_type = compat.TensorType(np.int32, [len(_key_fields(data_type))])
+  return compat.FederatedType(key_type, compat.CLIENTS)
 
 
-def _restore_containers(type_: tff.FederatedType) -> tff.Computation:
+def _restore_containers(type_: compat.FederatedType) -> compat.Computation:
   """Returns the identity of a type with Python containers.
 
   The form of `_form_in_one_graph` forgets them, such as a state's named tuple.
@@ -177,7 +177,7 @@ def _restore_containers(type_: tff.FederatedType) -> tff.Computation:
 
 
 def _form_in_one_graph(
-  round_computation: tff.Computation, reader: tff.Computation
+  round_computation: compat.Computation, reader: compat.Computation
 ) -> compiled.Form:
   """Returns the form of a round that takes keys and reads the data itself.
 
@@ -200,7 +200,7 @@ def _form_in_one_graph(
   context_names = _context_names(data_type)
   keys_type = _keys_type(data_type)
 
-  has_own_context = isinstance(reader.type_signature.result, tff.StructType)
+  has_own_context = isinstance(reader.type_signature.result, compat.StructType)
 
   @tff.tensorflow.computation(keys_type.member)
   def read(key):
@@ -231,8 +231,8 @@ def _form_in_one_graph(
       f'{data_type}: build the process with the data_spec of the reader.'
     )
 
-  @tff.federated_computation(state_type, keys_type)
+  @compat.federated_computation(state_type, keys_type)
   def read_then_next(state, keys):
-    return round_computation(state, tff.federated_map(read, keys))
+    return round_computation(state, compat.federated_map(read, keys))
 
   return compiled.form_of(read_then_next)

@@ -11,13 +11,13 @@ import struct
 from collections.abc import Collection
 
 import numpy as np
-import tensorflow_federated as tff
 
+from tff_ssl import compat
 from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.simulation import client_draws
 
 KEY_FIELDS = ('client', 'group', 'slot', 'start_group')
-KEY_TYPE = tff.TensorType(np.int32, [len(KEY_FIELDS)])
+KEY_TYPE = compat.TensorType(np.int32, [len(KEY_FIELDS)])
 # What keys have at their end where faults of clients are simulated
 # (`client_faults`).
 FAULT_FIELDS = ('corrupt', 'work')
@@ -98,7 +98,7 @@ def sample_keys(
   return list(np.stack(columns, axis=1).astype(np.int32))
 
 
-class ClientKeySource(tff.program.FederatedDataSource):
+class ClientKeySource(compat.FederatedDataSource):
   """A data source of client keys for TFF programs (`train_model`)."""
 
   def __init__(
@@ -130,14 +130,14 @@ class ClientKeySource(tff.program.FederatedDataSource):
     self._fields = (num_clients, num_groups, seed, int(redeal))
 
   @property
-  def federated_type(self) -> tff.FederatedType:
-    return tff.FederatedType(KEY_TYPE, tff.CLIENTS)
+  def federated_type(self) -> compat.FederatedType:
+    return compat.FederatedType(KEY_TYPE, compat.CLIENTS)
 
   def iterator(self) -> 'ClientKeyIterator':
     return ClientKeyIterator(*self._fields, round_num=0)
 
 
-class ClientKeyIterator(tff.program.FederatedDataSourceIterator):
+class ClientKeyIterator(compat.FederatedDataSourceIterator):
   """Selects the participants of one round after the other."""
 
   _FORMAT = '<5q'
@@ -171,8 +171,8 @@ class ClientKeyIterator(tff.program.FederatedDataSourceIterator):
     )
 
   @property
-  def federated_type(self) -> tff.FederatedType:
-    return tff.FederatedType(KEY_TYPE, tff.CLIENTS)
+  def federated_type(self) -> compat.FederatedType:
+    return compat.FederatedType(KEY_TYPE, compat.CLIENTS)
 
   def select(self, k: int | None = None) -> list[np.ndarray]:
     """Returns the keys of the next round's `k` participants.

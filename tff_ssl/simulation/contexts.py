@@ -7,8 +7,8 @@ import os
 from typing import Any
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from tff_ssl import compat
 from tff_ssl.simulation import background, in_process_context, worker_context
 
 _LOG = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ def build_context(
   threads_per_op: int = 1,
   device: str = AUTO,
   asynchronous: bool = False,
-) -> tff.framework.SyncContext | tff.framework.AsyncContext:
+) -> compat.SyncContext | compat.AsyncContext:
   """Returns an execution context for TFF computations.
 
   Both kinds compute the same, up to the last bits. They simulate secure sums
@@ -87,7 +87,7 @@ def build_context(
 
 def install_context(
   kind: str = IN_PROCESS, **options: Any
-) -> tff.framework.SyncContext | tff.framework.AsyncContext:
+) -> compat.SyncContext | compat.AsyncContext:
   """Makes a context TFF's default, and ends the workers of earlier ones.
 
   TFF has one default context per thread: call this in the thread that runs the
@@ -105,7 +105,7 @@ def install_context(
   """
   worker_context.stop_workers()
   context = build_context(kind, **options)
-  tff.framework.set_default_context(context)
+  compat.set_default_context(context)
   return context
 
 
@@ -132,7 +132,7 @@ def _device(device: str) -> str | None:
   return {AUTO: None, CPU: '/CPU:0', GPU: '/GPU:0'}[device]
 
 
-class _EndedContext(tff.framework.SyncContext):
+class _EndedContext(compat.SyncContext):
   """What is TFF's default context while Python ends."""
 
   def invoke(self, comp, arg):
@@ -145,4 +145,4 @@ def end_quietly() -> None:
 
   TFF's own, where nobody has replaced it, otherwise prints a traceback.
   """
-  atexit.register(tff.framework.set_default_context, _EndedContext())
+  atexit.register(compat.set_default_context, _EndedContext())

@@ -17,6 +17,7 @@ from typing import Any
 
 import tensorflow_federated as tff
 
+from tff_ssl import compat
 from tff_ssl.simulation import errors, internals, secure_sums
 
 # Merges in one call: what they are compiled to grows with their number.
@@ -24,15 +25,15 @@ _MERGED_AT_ONCE = 15
 
 # Computes a computation of each argument: `(tff.Computation, [argument, ...])`
 # to the results, in order.
-ComputeParts = Callable[[tff.Computation, Sequence[Any]], list]
+ComputeParts = Callable[[compat.Computation, Sequence[Any]], list]
 
 
-class DividedContext(tff.framework.SyncContext):
+class DividedContext(compat.SyncContext):
   """Computes in parts; see the module."""
 
   def __init__(
     self,
-    local: tff.framework.SyncContext,
+    local: compat.SyncContext,
     compute_parts: ComputeParts,
     num_parts: int,
   ):
@@ -75,10 +76,10 @@ class DividedContext(tff.framework.SyncContext):
     return self._local.invoke(form.after_merge, struct(parts[0], merged))
 
 
-def lies_at_clients(type_: tff.Type) -> bool:
+def lies_at_clients(type_: compat.Type) -> bool:
   """Returns whether any part of a type is placed at clients."""
-  if isinstance(type_, tff.FederatedType):
-    return type_.placement is tff.CLIENTS
+  if isinstance(type_, compat.FederatedType):
+    return type_.placement is compat.CLIENTS
   return any(map(lies_at_clients, type_.children()))
 
 
@@ -91,14 +92,14 @@ def _is_divisible(comp) -> bool:
   )
 
 
-def _merge_all(merge: tff.Computation, number: int) -> tff.Computation:
+def _merge_all(merge: compat.Computation, number: int) -> compat.Computation:
   """Returns the computation that merges so many aggregates, in order.
 
   A call for each aggregate would turn the merged ones to NumPy and back each
   time.
   """
 
-  @tff.federated_computation([merge.type_signature.result] * number)
+  @compat.federated_computation([merge.type_signature.result] * number)
   def merge_all(aggregates):
     return functools.reduce(merge, [aggregates[i] for i in range(number)])
 

@@ -14,8 +14,7 @@ import os
 import threading
 import weakref
 
-import tensorflow_federated as tff
-
+from tff_ssl import compat
 from tff_ssl.simulation import (
   background,
   internals,
@@ -38,7 +37,7 @@ def _end() -> None:
   concurrent.futures.wait(_unfinished, _EXIT_S)
 
 
-class InProcessContext(tff.framework.SyncContext):
+class InProcessContext(compat.SyncContext):
   """Computes in this process; see the module."""
 
   def __init__(
@@ -70,7 +69,7 @@ class InProcessContext(tff.framework.SyncContext):
     self._programs: dict[int, interpreter.Program] = {}
     self._compiling = threading.Lock()
 
-  def invoke(self, comp: tff.Computation, arg=None):
+  def invoke(self, comp: compat.Computation, arg=None):
     """Computes `comp` on `arg`.
 
     Raises:
@@ -83,7 +82,7 @@ class InProcessContext(tff.framework.SyncContext):
     num_clients = self._default_num_clients
     if arg is not None:
       cardinalities = internals.infer_cardinalities(arg, types.parameter)
-      num_clients = cardinalities.get(tff.CLIENTS, num_clients)
+      num_clients = cardinalities.get(compat.CLIENTS, num_clients)
     call = interpreter.Call(num_clients, self._at_once)
     # In a thread of its own: the main one hears of Ctrl-C only between calls of
     # TensorFlow, and one of these may be a whole client. And the caller's may
@@ -96,7 +95,7 @@ class InProcessContext(tff.framework.SyncContext):
       begun = [future, *call.begun]
       _unfinished.update(concurrent.futures.wait(begun, _END_S).not_done)
       raise
-    return tff.types.type_to_py_container(result, types.result)
+    return compat.type_to_py_container(result, types.result)
 
   def _compute(self, comp, arg, call):
     types, argument = comp.type_signature, None

@@ -23,6 +23,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import compat
 from tff_ssl.simulation import background, internals, tensorflow_blocks
 
 # How many clients more than are computed at a time may be begun or ready.
@@ -146,7 +147,9 @@ class Program:
   """A computation that can be run."""
 
   def __init__(
-    self, comp: tff.Computation, functions: tensorflow_blocks.TensorFlowBlocks
+    self,
+    comp: compat.Computation,
+    functions: tensorflow_blocks.TensorFlowBlocks,
   ):
     """Compiles a computation.
 
@@ -160,11 +163,11 @@ class Program:
     )
     tree = tff.framework.to_call_dominant(tree)
     self._parameter = None
-    self._is_function = isinstance(tree, tff.framework.CompiledComputation)
-    if isinstance(tree, tff.framework.Lambda):
+    self._is_function = isinstance(tree, compat.CompiledComputation)
+    if isinstance(tree, compat.Lambda):
       self._parameter, tree = tree.parameter_name, tree.result
-    steps = tree.locals if isinstance(tree, tff.framework.Block) else []
-    result = tree.result if isinstance(tree, tff.framework.Block) else tree
+    steps = tree.locals if isinstance(tree, compat.Block) else []
+    result = tree.result if isinstance(tree, compat.Block) else tree
     self._stages = self._arrange(steps, result)
     self._result = self._translate(result)
 
@@ -210,32 +213,32 @@ class Program:
     return stages
 
   def _aggregation(self, step):
-    if not isinstance(step.argument, tff.framework.Struct):
+    if not isinstance(step.argument, compat.Struct):
       raise _not_run('an aggregation with arguments that are no structure')
     value, *others = map(self._translate, step.argument.children())
     return value, others
 
   def _translate(self, block) -> Callable[[dict], Any]:
     """Returns the function from values by name to the value of a block."""
-    if isinstance(block, tff.framework.Reference):
+    if isinstance(block, compat.Reference):
       name = block.name
       return lambda scope: scope[name]
-    if isinstance(block, tff.framework.Selection):
+    if isinstance(block, compat.Selection):
       source, index = self._translate(block.source), block.as_index()
       return lambda scope: source(scope)[index]
-    if isinstance(block, tff.framework.Struct):
+    if isinstance(block, compat.Struct):
       parts = [self._translate(one) for one in block.children()]
       return lambda scope: [part(scope) for part in parts]
-    if isinstance(block, tff.framework.Block):
+    if isinstance(block, compat.Block):
       return self._translate_block(block)
-    if isinstance(block, tff.framework.Lambda):
+    if isinstance(block, compat.Lambda):
       return self._translate_lambda(block)
-    if isinstance(block, tff.framework.Call):
+    if isinstance(block, compat.Call):
       return self._translate_call(block)
-    if isinstance(block, tff.framework.Literal):
+    if isinstance(block, compat.Literal):
       value = tf.constant(block.value, block.type_signature.dtype)
       return lambda scope: value
-    if isinstance(block, tff.framework.CompiledComputation):
+    if isinstance(block, compat.CompiledComputation):
       kind = block.proto.WhichOneof('computation')
       if kind == 'tensorflow':
         function = self._functions.function(
@@ -265,7 +268,7 @@ class Program:
     argument = None
     if block.argument is not None:
       argument = self._translate(block.argument)
-    if isinstance(block.function, tff.framework.Intrinsic):
+    if isinstance(block.function, compat.Intrinsic):
       uri = block.function.uri
       if uri not in _INTRINSICS:
         raise _not_run(f'the intrinsic {uri}')
@@ -330,7 +333,7 @@ def _references(block) -> set[str]:
   found, todo = set(), [block]
   while todo:
     one = todo.pop()
-    if isinstance(one, tff.framework.Reference):
+    if isinstance(one, compat.Reference):
       found.add(one.name)
     todo.extend(one.children())
   return found
@@ -338,16 +341,16 @@ def _references(block) -> set[str]:
 
 def _is_aggregation(block) -> bool:
   return (
-    isinstance(block, tff.framework.Call)
-    and isinstance(block.function, tff.framework.Intrinsic)
+    isinstance(block, compat.Call)
+    and isinstance(block.function, compat.Intrinsic)
     and block.function.uri == 'federated_aggregate'
   )
 
 
 def _lies_at_each_client(type_) -> bool:
   return (
-    isinstance(type_, tff.FederatedType)
-    and type_.placement is tff.CLIENTS
+    isinstance(type_, compat.FederatedType)
+    and type_.placement is compat.CLIENTS
     and not type_.all_equal
   )
 
@@ -424,7 +427,7 @@ _INTRINSICS = {
 }
 
 
-def data_set(rows: Iterable, element: tff.Type) -> tf.data.Dataset:
+def data_set(rows: Iterable, element: compat.Type) -> tf.data.Dataset:
   """Returns a data set.
 
   Args:
@@ -436,30 +439,30 @@ def data_set(rows: Iterable, element: tff.Type) -> tf.data.Dataset:
   )
 
 
-def ingest(value, type_: tff.Type):
+def ingest(value, type_: compat.Type):
   """Returns what is computed with, from what a caller has.
 
   Raises:
     TypeError, ValueError: If the value is not of the type.
   """
-  if isinstance(type_, tff.FederatedType):
+  if isinstance(type_, compat.FederatedType):
     if _lies_at_each_client(type_):
       return Each(ingest(one, type_.member) for one in value)
     return ingest(value, type_.member)
-  if isinstance(type_, tff.StructType):
-    elements = list(tff.structure.iter_elements(type_))
+  if isinstance(type_, compat.StructType):
+    elements = list(compat.iter_elements(type_))
     if isinstance(value, collections.abc.Mapping):
       values: Sequence = [value[name] for name, _ in elements]
     elif isinstance(value, list | tuple) and not hasattr(value, '_fields'):
       values = value
     else:
-      values = list(tff.structure.from_container(value))
+      values = list(compat.from_container(value))
     if len(values) != len(elements):
       raise TypeError(f'{len(values)} values are not of the type {type_}.')
     return [
       ingest(one, own) for one, (_, own) in zip(values, elements, strict=True)
     ]
-  if isinstance(type_, tff.SequenceType):
+  if isinstance(type_, compat.SequenceType):
     if isinstance(value, tf.data.Dataset):
       return value
     return data_set(value, type_.element)
@@ -470,19 +473,19 @@ def ingest(value, type_: tff.Type):
   return tensorflow_blocks.bare(tf.constant(value, tf.as_dtype(type_.dtype)))
 
 
-def egest(value, type_: tff.Type):
+def egest(value, type_: compat.Type):
   """Returns what a caller gets: structures of NumPy arrays and of data sets."""
-  if isinstance(type_, tff.FederatedType):
+  if isinstance(type_, compat.FederatedType):
     if isinstance(value, Each):
       return [egest(one, type_.member) for one in value]
     return egest(value, type_.member)
-  if isinstance(type_, tff.StructType):
+  if isinstance(type_, compat.StructType):
     return tff.structure.Struct(
       (name, egest(one, own))
       for (name, own), one in zip(
-        tff.structure.iter_elements(type_), value, strict=True
+        compat.iter_elements(type_), value, strict=True
       )
     )
-  if isinstance(type_, tff.SequenceType):
+  if isinstance(type_, compat.SequenceType):
     return value
   return value.numpy()

@@ -26,8 +26,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from tff_ssl import compat
 from tff_ssl.simulation import (
   background,
   contexts,
@@ -63,7 +63,7 @@ def build_ray_context(
   sent_files: Sequence[str | os.PathLike[str]] = (),
   travelling_folders: TravellingFolders | None = None,
   asynchronous: bool = False,
-) -> tff.framework.SyncContext | tff.framework.AsyncContext:
+) -> compat.SyncContext | compat.AsyncContext:
   """Returns a context that computes rounds on a Ray cluster.
 
   Waits until a first process computes. Those for which the cluster has no room
@@ -128,7 +128,7 @@ def build_ray_context(
 
 def install_ray_context(
   address: str = 'local', **options: Any
-) -> tff.framework.SyncContext | tff.framework.AsyncContext:
+) -> compat.SyncContext | compat.AsyncContext:
   """Makes a Ray cluster TFF's default execution context.
 
   Args:
@@ -143,7 +143,7 @@ def install_ray_context(
     RuntimeError: As of `build_ray_context`.
   """
   context = build_ray_context(address, **options)
-  tff.framework.set_default_context(context)
+  compat.set_default_context(context)
   return context
 
 
@@ -241,7 +241,7 @@ class _Pool:
       for index in self._wait():
         self._receive(index, nothing)
 
-  def compute(self, comp: tff.Computation, arguments: Sequence[Any]) -> list:
+  def compute(self, comp: compat.Computation, arguments: Sequence[Any]) -> list:
     """As `divided_context.ComputeParts`.
 
     Raises:
@@ -344,7 +344,7 @@ class _Pool:
 
   def _serialize(self, comp):
     """Returns the name of a computation, and the reference of its text."""
-    proto = tff.framework.serialize_computation(comp)
+    proto = compat.serialize_computation(comp)
     text = proto.SerializeToString(deterministic=True)
     # In a list, the reference stays one: a process that knows the computation
     # does not read it.
@@ -358,11 +358,9 @@ def _tensorflow_variables() -> dict[str, str]:
 
 def _split(arguments, types) -> tuple[dict, list[dict]]:
   """Returns what all parts share, and what each has of its own, by index."""
-  if not isinstance(types, tff.StructType):
+  if not isinstance(types, compat.StructType):
     return {}, [{ray_worker.WHOLE: _portable(one)} for one in arguments]
-  by_index = dict(
-    enumerate(type_ for _, type_ in tff.structure.iter_elements(types))
-  )
+  by_index = dict(enumerate(type_ for _, type_ in compat.iter_elements(types)))
   own = {i for i, type_ in by_index.items() if lies_at_clients(type_)}
   shared = {i: arguments[0][i] for i in by_index if i not in own}
   return shared, [{i: _portable(one[i]) for i in own} for one in arguments]

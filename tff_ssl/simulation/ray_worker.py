@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 
+from tff_ssl import compat
 from tff_ssl.simulation import contexts, errors, processes, travelling_files
 
 # The index of an argument that has no elements.
@@ -112,7 +113,7 @@ class RayWorker:
       import ray  # Is there, in a process that it has started.
 
       proto = computation_pb2.Computation.FromString(ray.get(serialized[0]))
-      self._computations[key] = tff.framework.deserialize_computation(proto)
+      self._computations[key] = compat.deserialize_computation(proto)
     self._computations.move_to_end(key)
     while len(self._computations) > _KEPT:
       self._computations.popitem(last=False)

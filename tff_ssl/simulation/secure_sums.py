@@ -12,12 +12,13 @@ import logging
 
 import tensorflow_federated as tff
 
+from tff_ssl import compat
 from tff_ssl.aggregators import inspection
 
 _LOG = logging.getLogger(__name__)
 
 
-def simulate(comp: tff.Computation) -> tff.Computation:
+def simulate(comp: compat.Computation) -> compat.Computation:
   """Replaces secure sums, if there are any, by plain ones, and says so."""
   # Replacing takes a fifth of the whole compilation where there are none.
   if not inspection.has_secure_sums(comp):
@@ -28,4 +29,4 @@ def simulate(comp: tff.Computation) -> tff.Computation:
   )
   plain = tff.backends.test.replace_secure_intrinsics_with_bodies(comp)
   # Replacing loses the Python containers of the result.
-  return tff.framework.ConcreteComputation.with_type(plain, comp.type_signature)
+  return compat.ConcreteComputation.with_type(plain, comp.type_signature)

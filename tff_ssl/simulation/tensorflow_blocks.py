@@ -15,8 +15,8 @@ import threading
 import weakref
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from tff_ssl import compat
 from tff_ssl.simulation import internals
 
 # `ResourceHandle::ANONYMOUS_NAME` of TensorFlow: with this name, each call of a
@@ -63,7 +63,7 @@ class TensorFlowBlocks:
     self._num_slots, self._device = num_slots, device
     self._functions = weakref.WeakValueDictionary()
 
-  def function(self, proto, type_: tff.FunctionType) -> 'BlockFunction':
+  def function(self, proto, type_: compat.FunctionType) -> 'BlockFunction':
     """Returns the function of a block, TFF's `tensorflow` field of it."""
     text = proto.SerializeToString(deterministic=True)
     # Names of a structure's elements are not in the text.
@@ -81,7 +81,7 @@ class BlockFunction:
   def __init__(
     self,
     proto,
-    type_: tff.FunctionType,
+    type_: compat.FunctionType,
     num_slots: int,
     device: str | None,
   ):
@@ -314,7 +314,7 @@ def _pack(binding, type_, results):
     return tf.data.experimental.from_variant(
       next(results), internals.type_to_tf_structure(type_.element)
     )
-  types = [one for _, one in tff.structure.iter_elements(type_)]
+  types = [one for _, one in compat.iter_elements(type_)]
   return [
     _pack(one, own, results)
     for one, own in zip(binding.struct.element, types, strict=True)

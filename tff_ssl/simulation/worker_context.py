@@ -24,6 +24,7 @@ import grpc
 import portpicker
 import tensorflow_federated as tff
 
+from tff_ssl import compat
 from tff_ssl.simulation import errors, processes, secure_sums
 
 _BINARY = pathlib.Path(tff.__file__).parent / 'data' / 'worker_binary'
@@ -190,7 +191,7 @@ def ports() -> list[int]:
   return sorted(worker.port for worker in _workers)
 
 
-class _CheckedFactory(tff.framework.ExecutorFactory):
+class _CheckedFactory(compat.ExecutorFactory):
   """Executors on one worker.
 
   TFF repeats a call whose worker is unavailable for ever, and asks this factory
@@ -205,7 +206,7 @@ class _CheckedFactory(tff.framework.ExecutorFactory):
       # frees any. To free each at once would take three more calls a round.
       executor = tff.framework.RemoteExecutor(worker.stub, dispose_batch_size=4)
       executor.set_cardinalities(
-        {tff.CLIENTS: default_num_clients, **cardinalities}
+        {compat.CLIENTS: default_num_clients, **cardinalities}
       )
       return executor
 
@@ -222,7 +223,7 @@ class _CheckedFactory(tff.framework.ExecutorFactory):
       return
     self._executors.clean_up_executor(cardinalities)
     # TFF calls this while it handles the exception of a failed attempt.
-    if isinstance(sys.exc_info()[1], tff.framework.RetryableError):
+    if isinstance(sys.exc_info()[1], compat.RetryableError):
       self._worker.check(within_s=_DEATH_S)
       raise RuntimeError(
         f'The TFF worker (pid {self._worker.pid}) runs but rejects calls: '
@@ -230,7 +231,7 @@ class _CheckedFactory(tff.framework.ExecutorFactory):
       )
 
 
-class _WorkerContext(tff.framework.SyncExecutionContext):
+class _WorkerContext(compat.SyncExecutionContext):
   """Says what a worker's error says."""
 
   def invoke(self, comp, arg):
@@ -244,7 +245,7 @@ class _WorkerContext(tff.framework.SyncExecutionContext):
 
 def build(
   default_num_clients: int, clients_at_once: int, threads_per_op: int
-) -> tff.framework.SyncContext:
+) -> compat.SyncContext:
   """Starts a worker and returns a context on it.
 
   Raises:

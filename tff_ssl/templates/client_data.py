@@ -43,9 +43,8 @@ import dataclasses
 from typing import Any
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
-from tff_ssl import checks, protocols
+from tff_ssl import checks, compat, protocols
 from tff_ssl.models import functional, structures
 
 _CONTEXT_NAMES = ('client', 'group')
@@ -162,13 +161,17 @@ class ClientDataSpec:
     )
 
   @property
-  def type(self) -> tff.Type:
+  def type(self) -> compat.Type:
     """The unplaced TFF type of one client's data."""
-    examples = tff.SequenceType(structures.type_from_specs(self.element_spec))
+    examples = compat.SequenceType(
+      structures.type_from_specs(self.element_spec)
+    )
     if not self.in_context:
       return examples
-    context = tff.SequenceType(structures.type_from_specs(self.context_fields))
-    return tff.types.to_type(
+    context = compat.SequenceType(
+      structures.type_from_specs(self.context_fields)
+    )
+    return compat.to_type(
       collections.OrderedDict(examples=examples, context=context)
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import protocols
+from tff_ssl import compat, protocols
 from tff_ssl.aggregators import inspection
 from tff_ssl.plans import Wiring
 from tff_ssl.templates import (
@@ -31,13 +31,13 @@ class ClientWork(tff.learning.templates.ClientWorkProcess):
     in_the_clear: What the server sums in the clear for memories, in words.
   """
 
-  initial: tff.Computation
+  initial: compat.Computation
   in_the_clear: str
 
 
 def build_client_work(
   local_update: client_task.LocalWork,
-  initial: tff.Computation,
+  initial: compat.Computation,
   *,
   data_spec: client_data.ClientDataSpec,
   initial_hparams: Callable[[], protocols.Hparams],
@@ -109,23 +109,23 @@ def build_client_work(
     lambda state, sums: _merge(at_server, state, sums), (state_type, sums_type)
   )
 
-  @tff.federated_computation
+  @compat.federated_computation
   def initialize():
-    return tff.federated_eval(initial_state, tff.SERVER)
+    return compat.federated_eval(initial_state, compat.SERVER)
 
-  @tff.federated_computation(
+  @compat.federated_computation(
     initialize.type_signature.result,
-    tff.FederatedType(message_type, tff.CLIENTS),
-    tff.FederatedType(data_spec.type, tff.CLIENTS),
+    compat.FederatedType(message_type, compat.CLIENTS),
+    compat.FederatedType(data_spec.type, compat.CLIENTS),
   )
   def next_fn(state, message, data):
     # Without memories, a call of a computation is saved.
-    sent = tff.federated_map(to_send, state) if memories else state
-    result, metrics, counts, sums = tff.federated_map(
-      work, (message, tff.federated_broadcast(sent), data)
+    sent = compat.federated_map(to_send, state) if memories else state
+    result, metrics, counts, sums = compat.federated_map(
+      work, (message, compat.federated_broadcast(sent), data)
     )
     if at_server:
-      state = tff.federated_map(merge, (state, tff.federated_sum(sums)))
+      state = compat.federated_map(merge, (state, compat.federated_sum(sums)))
     return tff.templates.MeasuredProcessOutput(
       state, result, measure(metrics, counts)
     )
@@ -274,7 +274,7 @@ def _build_measure(wiring, metrics_type):
     train, counted = sum_metrics(metrics), sum_counts(counts)
     if wiring.min_group_size > 1:
       train = _unless_too_few(train, counted, wiring.min_group_size)
-    return tff.federated_zip(
+    return compat.federated_zip(
       collections.OrderedDict(train=train, clients=counted)
     )
 
@@ -289,12 +289,12 @@ def _build_sums(metrics_aggregator, metrics_type):
   """
   finalizers = collections.OrderedDict(
     (name, _total if name == _NUM_EXAMPLES else _ratio)
-    for name, _ in tff.structure.iter_elements(metrics_type)
+    for name, _ in compat.iter_elements(metrics_type)
   )
   if metrics_aggregator is None:
     # Not secure, and to trace it for this takes a fourteenth of a build.
     aggregate = tff.learning.metrics.sum_then_finalize(finalizers)
-    return aggregate, tff.federated_sum
+    return aggregate, compat.federated_sum
   if not callable(metrics_aggregator):
     raise TypeError(
       'metrics_aggregator must be a function of the metrics finalizers, as '
@@ -311,7 +311,9 @@ def _build_sums(metrics_aggregator, metrics_type):
     pass
   aggregate = metrics_aggregator(*arguments)
 
-  @tff.federated_computation(tff.FederatedType(metrics_type, tff.CLIENTS))
+  @compat.federated_computation(
+    compat.FederatedType(metrics_type, compat.CLIENTS)
+  )
   def traced(metrics):
     return aggregate(metrics)
 
@@ -333,7 +335,7 @@ def _unless_too_few(metrics, counts, min_clients: int):
 
     return tf.nest.map_structure(shown, metrics)
 
-  return tff.federated_map(hide, (metrics, counts))
+  return compat.federated_map(hide, (metrics, counts))
 
 
 @tf.function(autograph=False)

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import aggregators, randomness, stacks
+from tff_ssl import aggregators, compat, randomness, stacks
 from tff_ssl.models import functional
 from tff_ssl.plans import Wiring
 from tff_ssl.templates import (
@@ -80,7 +80,7 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
   def __init__(
     self,
     process: tff.learning.templates.LearningProcess,
-    weights_type: tff.Type,
+    weights_type: compat.Type,
     *,
     view: ModelView | None,
     is_averaged: bool,
@@ -149,27 +149,27 @@ def _build_evaluated(process, view, is_averaged):
   return get_model_weights, set_model_weights
 
 
-class _CheckedSetter(tff.Computation):
+class _CheckedSetter(compat.Computation):
   """`set_model_weights`, which says what is wrong with weights that do not fit.
 
   TFF's own errors say neither what the value is for nor what to do.
   """
 
-  def __init__(self, setter: tff.Computation):
+  def __init__(self, setter: compat.Computation):
     self._setter = setter
 
   @property
-  def type_signature(self) -> tff.FunctionType:
+  def type_signature(self) -> compat.FunctionType:
     return self._setter.type_signature
 
   def __call__(self, *args, **kwargs):
-    _, name = tff.structure.name_list(self.type_signature.parameter)
+    _, name = compat.name_list(self.type_signature.parameter)
     weights = args[1] if len(args) > 1 else kwargs.get(name)
     # Anything else is a value of a computation, whose type TFF knows.
     if isinstance(weights, tff.learning.models.ModelWeights):
       functional.check_weights(
         weights,
-        tff.types.type_to_tf_tensor_specs(self.type_signature.parameter[1]),
+        compat.type_to_tf_tensor_specs(self.type_signature.parameter[1]),
       )
     return self._setter(*args, **kwargs)
 
@@ -179,7 +179,7 @@ class _CheckedSetter(tff.Computation):
 
 def initial_weights(
   model: functional.FunctionalModel, seed: int
-) -> tff.Computation:
+) -> compat.Computation:
   """Returns the computation of a model's initial weights, drawn by a seed."""
   randomness.check_seed(seed)
   weights = model.initial_weights(seed)
@@ -191,7 +191,7 @@ def initial_weights(
   return initial
 
 
-def stacked(weights: tff.Computation, size: int) -> tff.Computation:
+def stacked(weights: compat.Computation, size: int) -> compat.Computation:
   """Returns a computation that gives `size` copies, stacked, of `weights`."""
 
   @tff.tensorflow.computation
@@ -205,7 +205,7 @@ def compose(
   work: client_work.ClientWork,
   *,
   create_aggregator: Callable[
-    [tff.Type, tff.Type], tff.templates.AggregationProcess
+    [compat.Type, compat.Type], tff.templates.AggregationProcess
   ],
   build_finalizer: Callable[..., tff.learning.templates.FinalizerProcess],
   wiring: Wiring,

@@ -6,18 +6,18 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import randomness
+from tff_ssl import compat, randomness
 
 
-def message_type(weights_type: tff.Type) -> tff.Type:
+def message_type(weights_type: compat.Type) -> compat.Type:
   """Returns the unplaced type of what a client is sent."""
-  return tff.types.to_type(
+  return compat.to_type(
     collections.OrderedDict(weights=weights_type, round=np.int32, seed=np.int32)
   )
 
 
 def build(
-  weights_type: tff.Type,
+  weights_type: compat.Type,
   seed: int,
   of_weights: tff.learning.templates.DistributionProcess | None = None,
 ) -> tff.learning.templates.DistributionProcess:
@@ -57,39 +57,39 @@ def build(
 
   if of_weights is not None:
     sent = of_weights.next.type_signature.result.result
-    wanted = tff.FederatedType(message_type(weights_type), tff.CLIENTS)
+    wanted = compat.FederatedType(message_type(weights_type), compat.CLIENTS)
     if wanted.is_assignable_from(sent):
       return of_weights
     _check_sends(sent, weights_type)
 
-  @tff.federated_computation
+  @compat.federated_computation
   def initialize():
-    clock = tff.federated_eval(begin, tff.SERVER)
+    clock = compat.federated_eval(begin, compat.SERVER)
     if of_weights is None:
       return clock
-    return tff.federated_zip(
+    return compat.federated_zip(
       collections.OrderedDict(weights=of_weights.initialize(), clock=clock)
     )
 
-  @tff.federated_computation(
+  @compat.federated_computation(
     initialize.type_signature.result,
-    tff.FederatedType(weights_type, tff.SERVER),
+    compat.FederatedType(weights_type, compat.SERVER),
   )
   def distribute(state, weights):
     if of_weights is None:
       sent = _message(weights, state)
       return tff.templates.MeasuredProcessOutput(
-        state=tff.federated_map(advance, state),
-        result=tff.federated_broadcast(sent),
-        measurements=tff.federated_value((), tff.SERVER),
+        state=compat.federated_map(advance, state),
+        result=compat.federated_broadcast(sent),
+        measurements=compat.federated_value((), compat.SERVER),
       )
     sent = of_weights.next(state['weights'], weights)
-    clock = tff.federated_broadcast(state['clock'])
+    clock = compat.federated_broadcast(state['clock'])
     next_state = collections.OrderedDict(
-      weights=sent.state, clock=tff.federated_map(advance, state['clock'])
+      weights=sent.state, clock=compat.federated_map(advance, state['clock'])
     )
     return tff.templates.MeasuredProcessOutput(
-      state=tff.federated_zip(next_state),
+      state=compat.federated_zip(next_state),
       result=_message(sent.result, clock),
       measurements=sent.measurements,
     )
@@ -98,7 +98,7 @@ def build(
 
 
 def _message(weights, clock):
-  return tff.federated_zip(
+  return compat.federated_zip(
     collections.OrderedDict(
       weights=weights, round=clock['round'], seed=clock['seed']
     )
@@ -108,7 +108,7 @@ def _message(weights, clock):
 def _check_sends(sent, weights_type) -> None:
   """Raises `TypeError` unless a distributor of weights sends them."""
   if not (
-    isinstance(sent, tff.FederatedType)
+    isinstance(sent, compat.FederatedType)
     and weights_type.is_assignable_from(sent.member)
   ):
     raise TypeError(

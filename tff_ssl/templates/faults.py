@@ -8,8 +8,8 @@ import collections
 from typing import TypeVar
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from tff_ssl import compat
 from tff_ssl.plans import Corruption
 from tff_ssl.templates import client_data, client_task
 
@@ -98,7 +98,7 @@ def with_corrupt_clients(
   local_update: client_task.LocalWork,
   corruption: Corruption,
   data_spec: client_data.ClientDataSpec,
-  initial: tff.Computation,
+  initial: compat.Computation,
 ) -> client_task.LocalWork:
   """Returns the local update of clients some of which are corrupt.
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import protocols
+from tff_ssl import compat, protocols
 from tff_ssl.templates import faults
 
 ModelWeights: TypeAlias = tff.learning.models.ModelWeights
@@ -29,8 +29,8 @@ def build_finalizer(
   initial_state: Callable[[], State],
   update: Callable[[State, Any, Any], tuple[State, Any, Any]],
   *,
-  weights_type: tff.Type,
-  aggregate_type: tff.Type,
+  weights_type: compat.Type,
+  aggregate_type: compat.Type,
   optimizer: Any = None,
   process_class: type[FinalizerProcess] = FinalizerProcess,
 ) -> FinalizerProcess:
@@ -51,17 +51,17 @@ def build_finalizer(
     update, (state_type, weights_type, aggregate_type)
   )
 
-  @tff.federated_computation
+  @compat.federated_computation
   def initialize():
-    return tff.federated_eval(initial, tff.SERVER)
+    return compat.federated_eval(initial, compat.SERVER)
 
-  @tff.federated_computation(
-    tff.FederatedType(state_type, tff.SERVER),
-    tff.FederatedType(weights_type, tff.SERVER),
-    tff.FederatedType(aggregate_type, tff.SERVER),
+  @compat.federated_computation(
+    compat.FederatedType(state_type, compat.SERVER),
+    compat.FederatedType(weights_type, compat.SERVER),
+    compat.FederatedType(aggregate_type, compat.SERVER),
   )
   def next_fn(state, weights, aggregate):
-    state, weights, measurements = tff.federated_map(
+    state, weights, measurements = compat.federated_map(
       apply, (state, weights, aggregate)
     )
     return tff.templates.MeasuredProcessOutput(state, weights, measurements)
@@ -102,7 +102,7 @@ def wrap_finalizer(
   *,
   before: Callable[[State, Any, Any], tuple[State, Any, Any]] | None = None,
   after: Callable[[State, Any, Any], tuple[State, Any]] | None = None,
-  weights_type: tff.Type | None = None,
+  weights_type: compat.Type | None = None,
 ) -> FinalizerProcess:
   """Calls TensorFlow functions before and after a finalizer.
 
@@ -123,9 +123,7 @@ def wrap_finalizer(
   """
   inner_type, inner_weights_type, aggregate_type = (
     part.member
-    for _, part in tff.structure.iter_elements(
-      finalizer.next.type_signature.parameter
-    )
+    for _, part in compat.iter_elements(finalizer.next.type_signature.parameter)
   )
   if weights_type is None:
     weights_type = inner_weights_type
@@ -139,38 +137,38 @@ def wrap_finalizer(
     after = tff.tensorflow.computation(
       after, (kept_type, weights_type, inner_weights_type)
     )
-  names = [name for name, _ in tff.structure.iter_elements(kept_type)]
+  names = [name for name, _ in compat.iter_elements(kept_type)]
 
   # The state is flat, so that a finalizer around this one, and whoever reads
   # states, finds each field by its name.
   def joined(inner, kept):
     fields = [(_INNER, inner), *((name, kept[name]) for name in names)]
-    return tff.federated_zip(collections.OrderedDict(fields))
+    return compat.federated_zip(collections.OrderedDict(fields))
 
-  @tff.federated_computation
+  @compat.federated_computation
   def initialize():
     return joined(
-      finalizer.initialize(), tff.federated_eval(initial, tff.SERVER)
+      finalizer.initialize(), compat.federated_eval(initial, compat.SERVER)
     )
 
-  @tff.federated_computation(
+  @compat.federated_computation(
     initialize.type_signature.result,
-    tff.FederatedType(weights_type, tff.SERVER),
-    tff.FederatedType(aggregate_type, tff.SERVER),
+    compat.FederatedType(weights_type, compat.SERVER),
+    compat.FederatedType(aggregate_type, compat.SERVER),
   )
   def next_fn(state, weights, aggregate):
-    kept = tff.federated_zip(
+    kept = compat.federated_zip(
       collections.OrderedDict((name, state[name]) for name in names)
     )
     present = weights
     if before is not None:
-      kept, present, aggregate = tff.federated_map(
+      kept, present, aggregate = compat.federated_map(
         before, (kept, weights, aggregate)
       )
     output = finalizer.next(state[_INNER], present, aggregate)
     new = output.result
     if after is not None:
-      kept, new = tff.federated_map(after, (kept, weights, new))
+      kept, new = compat.federated_map(after, (kept, weights, new))
     return tff.templates.MeasuredProcessOutput(
       joined(output.state, kept), new, output.measurements
     )
@@ -187,8 +185,8 @@ def innermost(state: Any) -> Any:
 def build_no_server_training(
   combine: Callable[[Any, Any], Any],
   *,
-  weights_type: tff.Type,
-  aggregate_type: tff.Type,
+  weights_type: compat.Type,
+  aggregate_type: compat.Type,
 ) -> FinalizerProcess:
   """Joins the weights with the clients' results; for servers without data.
 
@@ -218,8 +216,8 @@ def build_no_server_training(
 def build_apply_mean_delta(
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
   *,
-  weights_type: tff.Type,
-  aggregate_type: tff.Type,
+  weights_type: compat.Type,
+  aggregate_type: compat.Type,
   first_stage_rounds: int | None = None,
 ) -> FinalizerProcess:
   """Applies the mean model delta with a server optimizer, as FedAvg/FedOpt do.
@@ -232,7 +230,7 @@ def build_apply_mean_delta(
       rounds, with the hyperparameters that it has; the state counts rounds.
   """
   server_optimizer = server_optimizer or tff.learning.optimizers.build_sgdm(1.0)
-  trainable_spec = tff.types.type_to_tf_tensor_specs(weights_type['trainable'])
+  trainable_spec = compat.type_to_tf_tensor_specs(weights_type['trainable'])
   has_stages = first_stage_rounds is not None
 
   def initial_state():

@@ -13,7 +13,14 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import aggregators, protocols, randomness, shared_settings, stacks
+from tff_ssl import (
+  aggregators,
+  compat,
+  protocols,
+  randomness,
+  shared_settings,
+  stacks,
+)
 from tff_ssl.models import functional
 from tff_ssl.plans import Wiring
 from tff_ssl.templates import (
@@ -86,7 +93,7 @@ class Grouping:
   def with_average(
     self,
     finalizer: tff.learning.templates.FinalizerProcess,
-    weights_type: tff.Type,
+    weights_type: compat.Type,
   ) -> tff.learning.templates.FinalizerProcess:
     """Returns a finalizer of the group models for the global weights."""
     if not self.ema_decay:
@@ -230,7 +237,7 @@ def around(
 def with_momentum(
   finalizer: tff.learning.templates.FinalizerProcess,
   momentum: float,
-  models_type: tff.Type,
+  models_type: compat.Type,
 ) -> tff.learning.templates.FinalizerProcess:
   """Gives a finalizer the clients' averaged changes with momentum.
 
@@ -256,7 +263,7 @@ def with_momentum(
     momentum: beta_g, in [0, 1).
     models_type: Unplaced type of the group models.
   """
-  spec = tff.types.type_to_tf_tensor_specs(models_type['trainable'])
+  spec = compat.type_to_tf_tensor_specs(models_type['trainable'])
 
   def no_velocity():
     zeros = tf.nest.map_structure(
@@ -288,8 +295,8 @@ def create_aggregator(
   | tff.aggregators.UnweightedAggregationFactory
   | None,
   num_groups: int,
-  update_type: tff.Type,
-  weight_type: tff.Type,
+  update_type: compat.Type,
+  weight_type: compat.Type,
   min_group_size: int = 1,
 ) -> tff.templates.AggregationProcess:
   """Creates the aggregator of clients' deltas by group.

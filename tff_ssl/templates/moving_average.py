@@ -24,7 +24,7 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import protocols
+from tff_ssl import compat, protocols
 from tff_ssl.templates import finalizers
 
 # Where the state of `beside` holds the average.
@@ -64,7 +64,7 @@ def beside(
   finalizer: tff.learning.templates.FinalizerProcess,
   decay: float,
   *,
-  initial: tff.Computation,
+  initial: compat.Computation,
   model_of: Callable[[protocols.Structure], protocols.Structure],
 ) -> tff.learning.templates.FinalizerProcess:
   """Keeps an average of the model in the state of a finalizer.
@@ -94,7 +94,7 @@ def following(
   finalizer: tff.learning.templates.FinalizerProcess,
   decay: float,
   *,
-  weights_type: tff.Type,
+  weights_type: compat.Type,
   model_of: Callable[[protocols.Structure], protocols.Structure],
 ) -> tff.learning.templates.FinalizerProcess:
   """Lets an average follow the models that a finalizer makes.

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import protocols, randomness, stacks
+from tff_ssl import compat, protocols, randomness, stacks
 from tff_ssl.templates import (
   client_data,
   client_task,
@@ -51,7 +51,7 @@ class ServerTraining:
   """
 
   training: local_training.LocalTraining
-  data: tff.Computation
+  data: compat.Computation
   num_replicas: int = 1
 
   def __post_init__(self):
@@ -59,7 +59,7 @@ class ServerTraining:
     if (
       signature is None
       or signature.parameter is not None
-      or not isinstance(signature.result, tff.SequenceType)
+      or not isinstance(signature.result, compat.SequenceType)
     ):
       raise TypeError(
         'server_data must be a tff.Computation without arguments that returns '
@@ -209,8 +209,8 @@ def build_server_training(
   combine: Callable[[Any, ModelWeights, Any], Any],
   *,
   server_start: Callable[[Any, Any], ModelWeights],
-  weights_type: tff.Type,
-  aggregate_type: tff.Type,
+  weights_type: compat.Type,
+  aggregate_type: compat.Type,
   seed: int,
 ) -> tff.learning.templates.FinalizerProcess:
   """Trains the server's model on its labels, and joins it with the aggregate.
@@ -248,8 +248,8 @@ def build_alternate_training(
   server: FineTuning,
   server_optimizer: tff.learning.optimizers.Optimizer,
   *,
-  weights_type: tff.Type,
-  aggregate_type: tff.Type,
+  weights_type: compat.Type,
+  aggregate_type: compat.Type,
   seed: int,
 ) -> tff.learning.templates.FinalizerProcess:
   """Applies the mean delta, then trains the server from there.
@@ -260,7 +260,7 @@ def build_alternate_training(
 
   Each of the two is left out by itself where it is not finite, and counts.
   """
-  spec = tff.types.type_to_tf_tensor_specs(weights_type['trainable'])
+  spec = compat.type_to_tf_tensor_specs(weights_type['trainable'])
 
   def initial_state():
     state = _initial_state(server, seed)
@@ -299,8 +299,8 @@ def build_server_first(
   server: ServerTraining,
   first_rounds: int,
   *,
-  weights_type: tff.Type,
-  aggregate_type: tff.Type,
+  weights_type: compat.Type,
+  aggregate_type: compat.Type,
   seed: int,
 ) -> tff.learning.templates.FinalizerProcess:
   """Trains the server's model first, and then takes the clients' mean.

@@ -8,6 +8,8 @@ from etils import epy
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
+  from tff_ssl import compat
+
 # What another order of summation may change.
 TOLERANCE = 1e-6
 
@@ -21,7 +23,7 @@ def require(condition: bool, promise: str) -> None:
 def _leaves(structure) -> list[np.ndarray]:
   # In the order of the TFF type; `tf.nest` would sort the keys of a dict, and
   # so tell a named tuple from the ordered dict that another runtime returns.
-  container = tff.structure.from_container((structure,), recursive=True)
+  container = compat.from_container((structure,), recursive=True)
   return [np.asarray(leaf) for leaf in tff.structure.flatten(container)]
 
 

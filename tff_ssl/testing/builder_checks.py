@@ -14,7 +14,7 @@ from tff_ssl.testing.tiny_problems import TinyProblem
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_ssl import aggregators
+  from tff_ssl import aggregators, compat
 
 _BAD_SEEDS = (-1, 2**31, 0.5)
 
@@ -183,7 +183,7 @@ def _build_guarded_mean():
 
   TFF's own compression passes over tensors as small as those of tiny models.
   """
-  compressed = tff.aggregators.EncodedSumFactory.quantize_above_threshold(
+  compressed = compat.EncodedSumFactory.quantize_above_threshold(
     quantization_bits=8, threshold=100
   )
   return tff.aggregators.zeroing_factory(

@@ -17,6 +17,7 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
+  from tff_ssl import compat
   from tff_ssl.simulation import background, client_reader, client_sampling
 
 _READER_CLIENTS = 6
@@ -107,9 +108,9 @@ def runs_under_train_model(problem: TinyProblem) -> None:
   for _ in range(rounds):
     state = process.next(state, keys.select(clients_per_round)).state
 
-  model = tff.program.MemoryReleaseManager()
-  stack = tff.framework.get_context_stack()
-  context = tff.program.NativeFederatedContext(
+  model = compat.MemoryReleaseManager()
+  stack = compat.get_context_stack()
+  context = compat.NativeFederatedContext(
     background.BackgroundContext(stack.current)
   )
   with tempfile.TemporaryDirectory() as folder, stack.install(context):
@@ -122,7 +123,7 @@ def runs_under_train_model(problem: TinyProblem) -> None:
         program_state_manager=tff.program.FileProgramStateManager(folder),
         model_output_manager=model,
         # Without one, it would not look for the metrics client_work/train.
-        train_metrics_manager=tff.program.MemoryReleaseManager(),
+        train_metrics_manager=compat.MemoryReleaseManager(),
         evaluation_manager=None,
         evaluation_periodicity=1,
       )
@@ -135,7 +136,7 @@ def runs_under_train_model(problem: TinyProblem) -> None:
   )
 
 
-def _build_reader(problem: TinyProblem) -> tff.Computation:
+def _build_reader(problem: TinyProblem) -> compat.Computation:
   """Returns the reader of a few clients, which are held in memory.
 
   It is `(int32 -> <x=...,y=...,true_y=...>*)`, or in sets the same as

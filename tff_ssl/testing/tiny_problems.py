@@ -33,7 +33,7 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_ssl import optimizers, templates
+  from tff_ssl import compat, optimizers, templates
   from tff_ssl.models import functional, split
   from tff_ssl.testing import tiny_models
 
@@ -107,7 +107,7 @@ def to_batches(images: np.ndarray, **labels: np.ndarray) -> tf.data.Dataset:
 
 def build_server_data(
   images: np.ndarray, labels: np.ndarray
-) -> tff.Computation:
+) -> compat.Computation:
   """Returns a computation `( -> <x=float32[?,...],y=int32[?]>*)`."""
 
   @tff.tensorflow.computation

@@ -118,5 +118,7 @@ def test_the_noise_for_an_epsilon_counts_rounds_of_clients():
 def test_an_epsilon_that_an_adaptive_norm_cannot_reach_is_refused():
   unknown = {'noise_multiplier': None, 'target_epsilon': 0.5}
   settings = _settings(**unknown, clip_norm=None)
-  with pytest.raises(UsageError, match='--target_epsilon=0.5: --clients_per_round=10 must'):
+  with pytest.raises(
+    UsageError, match='--target_epsilon=0.5: --clients_per_round=10 must'
+  ):
     cohort.fit_noise(settings, 20)
