@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 
-from experiments.config import command_line
+from experiments.preparing import hardware
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 
@@ -130,5 +130,5 @@ def _table(results: dict) -> str:
 
 if __name__ == '__main__':
   # As in runs.
-  command_line.choose_kernels(None, None)
+  hardware.choose_kernels(None, None)
   main(sys.argv[1:])

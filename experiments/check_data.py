@@ -13,6 +13,7 @@ from experiments.artifacts import opening
 from experiments.config import catalogue as catalogue_lib
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
+from experiments.preparing import hardware
 from tff_ssl.common.setting import Setting
 
 # What a folder holds, and the data set that reads it; the first that fits.
@@ -79,7 +80,7 @@ def main(argv: list[str]) -> int:
 
 
 def _run(values, arguments: list[str]) -> int:
-  command_line.quieten_tensorflow()
+  hardware.quieten_tensorflow()
   folder = pathlib.Path(arguments[0]).expanduser()
   cache_dir = str(pathlib.Path(values.cache_dir).expanduser())
   try:

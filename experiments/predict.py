@@ -18,6 +18,7 @@ from etils import epy
 from experiments.artifacts import csv_files
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
+from experiments.preparing import hardware
 
 # They take seconds to import, which --help does not need.
 with epy.lazy_imports():
@@ -26,7 +27,6 @@ with epy.lazy_imports():
 
   from datasets.sources.own import examples_to_classify
   from experiments.artifacts import exported_models
-  from experiments.preparing import hardware
   from tff_ssl.common import whole_files
 
 COMMAND = side_commands.Command(
@@ -121,7 +121,7 @@ def _run(values, arguments: list[str]) -> int:
         f'--output={values.output} is the same file as FILE={path}, which '
         'would be lost: name another file.'
       )
-  command_line.quieten_tensorflow()
+  hardware.quieten_tensorflow()
   try:
     table = predict(pathlib.Path(model).expanduser(), files)
     if output is None:

@@ -12,6 +12,7 @@ from experiments.config import (
   help_page,
   usage,
 )
+from experiments.preparing import hardware
 from experiments.running import signals
 from experiments.tables import recipes
 from tff_ssl import models
@@ -29,7 +30,7 @@ _FAILURES = (OSError, RuntimeError)
 def main(argv: list[str]) -> int:
   """Runs the command line `argv` and returns the exit code."""
   # A user's own part may import TensorFlow, which talks a lot, at once.
-  command_line.quieten_tensorflow()
+  hardware.quieten_tensorflow()
   try:
     given = flags.parse(argv)
     if given.get('help'):
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> int:
 
       return lower_bound.run(given)
     # First: a user's own part may import TensorFlow.
-    command_line.choose_kernels(
+    hardware.choose_kernels(
       given.get('precision'), given.get('clients_per_round')
     )
     settings = recipes.make(given)

@@ -51,11 +51,9 @@ def candidates(
   """Returns the processes that may take the place of `recommended`.
 
   Returns:
-    None where another process was asked for. Several, the likeliest first,
-    where only the labels tell, and they have not been read.
+    Several, the likeliest first, where only the labels tell, and they have not
+    been read.
   """
-  if given.get('process') != NAME:
-    return []
   found = found or _said(given)
   if found is not None:
     chosen = recommendation.recommend(found.labels_at)

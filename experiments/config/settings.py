@@ -72,9 +72,9 @@ def make(
       raise UsageError(
         f'--{flag} is missing: add --{flag}=NAME; --list names what there is.'
       )
-  candidates = recommended.candidates(given, found)
-  if not candidates:
+  if given['process'] != recommended.NAME:
     return _make(given, optional, origins)
+  candidates = recommended.candidates(given, found)
   origins = {**origins, 'process': recommended.NAME}
   refused = []
   for process, sentences in candidates:

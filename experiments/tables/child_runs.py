@@ -17,7 +17,7 @@ from experiments.artifacts import results
 from experiments.config import command_line
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
-from experiments.preparing import reading
+from experiments.preparing import hardware, reading
 from experiments.running import signals
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def _digest(settings) -> str:
   # It imports TensorFlow, which many tables begin without.
   from experiments.preparing import data
 
-  command_line.quieten_tensorflow()
+  hardware.quieten_tensorflow()
   try:
     return data.digest(settings)
   except ValueError as error:

@@ -106,30 +106,3 @@ def test_a_broken_pipe_of_something_else_is_no_end():
 
   with pytest.raises(BrokenPipeError):
     command_line.run(fail)
-
-
-@pytest.mark.parametrize(
-  'precision, clients, before, kernels, threads',
-  [
-    (None, None, {}, '1', '1'),
-    ('float32', 10_000, {}, '1', '1'),
-    # oneDNN has no kernels for it on some processors.
-    ('bfloat16', None, {}, None, '1'),
-    (None, 1, {}, '1', str(len(os.sched_getaffinity(0)))),
-    (None, None, {'TF_ENABLE_ONEDNN_OPTS': '0'}, '0', '1'),
-    (None, None, {'TF_NUM_INTRAOP_THREADS': '7'}, '1', '7'),
-  ],
-)
-def test_kernels_and_threads_of_clients(
-  monkeypatch, precision, clients, before, kernels, threads
-):
-  names = 'TF_ENABLE_ONEDNN_OPTS', 'TF_NUM_INTRAOP_THREADS'
-  for name in names:
-    monkeypatch.delenv(name, raising=False)
-  for name, value in before.items():
-    monkeypatch.setenv(name, value)
-  command_line.choose_kernels(precision, clients)
-  found = tuple(map(os.environ.get, names))
-  for name in names:
-    os.environ.pop(name, None)  # `monkeypatch` puts back what was there.
-  assert found == (kernels, threads)

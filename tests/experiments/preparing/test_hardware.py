@@ -41,3 +41,30 @@ def test_a_command_that_computes_nothing_with_tff_ends_without_a_word():
     check=True,
   )
   assert not done.stderr
+
+
+@pytest.mark.parametrize(
+  'precision, clients, before, kernels, threads',
+  [
+    (None, None, {}, '1', '1'),
+    ('float32', 10_000, {}, '1', '1'),
+    # oneDNN has no kernels for it on some processors.
+    ('bfloat16', None, {}, None, '1'),
+    (None, 1, {}, '1', str(len(os.sched_getaffinity(0)))),
+    (None, None, {'TF_ENABLE_ONEDNN_OPTS': '0'}, '0', '1'),
+    (None, None, {'TF_NUM_INTRAOP_THREADS': '7'}, '1', '7'),
+  ],
+)
+def test_kernels_and_threads_of_clients(
+  monkeypatch, precision, clients, before, kernels, threads
+):
+  names = 'TF_ENABLE_ONEDNN_OPTS', 'TF_NUM_INTRAOP_THREADS'
+  for name in names:
+    monkeypatch.delenv(name, raising=False)
+  for name, value in before.items():
+    monkeypatch.setenv(name, value)
+  hardware.choose_kernels(precision, clients)
+  found = tuple(map(os.environ.get, names))
+  for name in names:
+    os.environ.pop(name, None)  # `monkeypatch` puts back what was there.
+  assert found == (kernels, threads)
