@@ -1,11 +1,37 @@
-"""What TensorFlow Federated 0.87 has, and its next release has elsewhere.
+"""What a new version of TensorFlow Federated or TensorFlow has elsewhere.
 
 The package names these things through this module alone, so that a move to
-that release is a matter of one file. Most of them become names of the package
-`federated_language`; what does not is listed apart.
+another version is a matter of one file. Most of them become names of the
+package `federated_language` with the release after TFF 0.87; what does not is
+listed apart. The imports below are those that simulations need beyond the
+public interfaces.
 """
 
+# ruff: noqa: F401 (the imports are for other modules)
+
 import tensorflow_federated as tff
+from tensorflow.core.protobuf.config_pb2 import ConfigProto
+from tensorflow.python.eager.cancellation import CancellationManager
+from tensorflow.python.eager.context import context as eager_context
+from tensorflow.python.eager.execute import execute_with_cancellation
+from tensorflow.python.framework.graph_to_function_def import (
+  graph_to_function_def,
+)
+from tensorflow_federated.python.core.impl.execution_contexts.mergeable_comp_execution_context import (  # noqa: E501
+  MergeableCompExecutionContextValue,
+)
+from tensorflow_federated.python.core.impl.executors.cardinalities_utils import (  # noqa: E501
+  infer_cardinalities,
+)
+from tensorflow_federated.python.core.impl.types.type_conversions import (
+  type_to_tf_structure,
+)
+from tensorflow_federated.python.core.impl.utils.tensorflow_utils import (
+  make_data_set_from_elements,
+)
+from tensorflow_federated.python.tensorflow_libs.serialization_utils import (
+  unpack_graph_def,
+)
 
 # Types, placements and values: `federated_language`.
 CLIENTS = tff.CLIENTS

@@ -17,6 +17,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import logging
 import os
 import zipfile
 from typing import TypeAlias
@@ -26,8 +27,10 @@ from tensorflow_federated.proto.v0 import computation_pb2
 
 import tff_ssl
 from tff_ssl import compat
+from tff_ssl.aggregators import inspection
 from tff_ssl.common import whole_files
 
+_LOG = logging.getLogger(__name__)
 _forms = tff.backends.mapreduce
 
 Form: TypeAlias = (
@@ -71,11 +74,34 @@ def computation_of(form: Form) -> compat.Computation:
     if form.securely_aggregates_tensors:
       return computation
     # The form always has secure sums, here of nothing.
-    plain = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
-    return compat.ConcreteComputation.with_type(
-      plain, computation.type_signature
-    )
+    return _with_plain_sums(computation)
   return _forms.get_computation_for_distribute_aggregate_form(form)
+
+
+def _with_plain_sums(computation: compat.Computation) -> compat.Computation:
+  """Returns a computation with plain sums in the place of secure ones."""
+  plain = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
+  # Replacing loses the Python containers of the result.
+  return compat.ConcreteComputation.with_type(plain, computation.type_signature)
+
+
+def simulate_secure_sums(computation: compat.Computation) -> compat.Computation:
+  """Replaces secure sums, if there are any, by plain ones, and says so.
+
+  What simulates has no cryptography for TFF's secure sums, such as those of
+  `tff.learning.secure_aggregator()`: TFF's own contexts end with `Cannot embed
+  a federated value`. Plain sums of the same numbers, quantised and clipped in
+  the same way, give the result that a platform with secure sums would give, and
+  protect nothing: who computes them sees each client's value.
+  """
+  # Replacing takes a fifth of the whole compilation where there are none.
+  if not inspection.has_secure_sums(computation):
+    return computation
+  _LOG.warning(
+    'Secure sums are simulated: the same arithmetic, but no cryptography. '
+    "Who computes them sees each client's values."
+  )
+  return _with_plain_sums(computation)
 
 
 def messages(form: Form) -> tuple[compat.Type, compat.Type]:

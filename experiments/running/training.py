@@ -36,7 +36,7 @@ from experiments.running import (
   summary,
 )
 from tff_ssl import compiled
-from tff_ssl.simulation import client_sampling, errors
+from tff_ssl.simulation import client_sampling, processes
 
 
 class RunFailed(RuntimeError):
@@ -324,7 +324,7 @@ def _failures_of_a_run() -> Iterator[None]:
     ) from error
   except tf.errors.OpError as error:
     raise RunFailed(
-      f'A round failed: {errors.first_cause(error)}; mend that, and start '
+      f'A round failed: {processes.first_cause(error)}; mend that, and start '
       'again to continue.'
     ) from error
   except signals.RoundDropped:

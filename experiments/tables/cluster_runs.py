@@ -11,7 +11,7 @@ from experiments.config.usage import UsageError
 from experiments.running import signals
 from experiments.tables import child_runs
 from tff_ssl.common.setting import Setting
-from tff_ssl.simulation import ray_cluster, ray_commands
+from tff_ssl.simulation import processes, ray_cluster
 
 _ROOT = pathlib.Path(__file__).parents[2]
 # A lost machine; a run goes on from its last round then.
@@ -72,9 +72,7 @@ def run_all(
       'it.'
     )
   tally = child_runs.Tally(runs)
-  remote = ray.remote(num_cpus=cores, max_retries=_MAX_RETRIES)(
-    ray_commands.run
-  )
+  remote = ray.remote(num_cpus=cores, max_retries=_MAX_RETRIES)(processes.run)
   with signals.GracefulStop() as stop:
     waiting = {}
     for run in tally.waiting:
@@ -112,7 +110,7 @@ def _count(tally, run, task, ray) -> None:
   try:
     ended = ray.get(task)
   except ray.exceptions.RayError as error:
-    ended = ray_commands.Ended(1, str(error).splitlines()[0])
+    ended = processes.Ended(1, str(error).splitlines()[0])
   if ended.exit_code != 0:
     print(ended.output, file=sys.stderr, flush=True)
   tally.count(run, ended.exit_code)

@@ -16,7 +16,7 @@ import tensorflow_federated as tff
 import tff_ssl
 from tests.tff_parity import builders
 from tests.tff_parity.cases import Group
-from tff_ssl.simulation import background
+from tff_ssl.simulation import contexts
 from tff_ssl.testing import assertions
 
 GROUP = Group('Programs')
@@ -63,7 +63,7 @@ def _run(folder: str, rounds: int, **arguments):
   metrics = tff.program.MemoryReleaseManager()
   stack = tff.framework.get_context_stack()
   context = tff.program.NativeFederatedContext(
-    background.BackgroundContext(stack.current)
+    contexts.BackgroundContext(stack.current)
   )
   arguments.setdefault('evaluation_manager', None)
   with stack.install(context):

@@ -1,5 +1,6 @@
-"""A process in a file computes what it computed before."""
+"""A process in a file computes as before; secure sums run in a simulation."""
 
+import collections
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import tensorflow_federated as tff
 
 import tff_ssl
 from tff_ssl import aggregators, compiled
+from tff_ssl.simulation import divided_context
 from tff_ssl.testing import TinyProblem, assertions
 
 
@@ -208,3 +210,58 @@ def _dtypes(type_):
   if isinstance(type_, tff.TensorType):
     return [np.dtype(type_.dtype)]
   return sum((_dtypes(t) for _, t in tff.structure.iter_elements(type_)), [])
+
+
+_VALUES = [-1.5, 0.25, 7.0]
+
+
+def _aggregation(factory):
+  """Returns a computation with a result that has a container of Python."""
+  process = factory.create(tff.types.to_type(np.float32))
+
+  @tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
+  def aggregate(values):
+    output = process.next(process.initialize(), values)
+    return collections.OrderedDict(
+      total=output.result, measurements=output.measurements
+    )
+
+  return aggregate
+
+
+@pytest.fixture(scope='module')
+def secure_sum():
+  return _aggregation(tff.aggregators.SecureSumFactory(4.0, -4.0))
+
+
+def test_a_secure_sum_is_clipped_and_quantised(tff_context, secure_sum, caplog):
+  result = secure_sum(_VALUES)
+  # Of 32 bits the step is 8 / 2**32.
+  assert result['total'] == pytest.approx(-1.5 + 0.25 + 4.0, abs=1e-6)
+  assert result['measurements']['secure_upper_clipped_count'] == 1
+  assert 'Secure sums are simulated' in caplog.text
+  assert 'no cryptography' in caplog.text
+
+
+def test_it_is_divided_into_parts(tff_context, secure_sum):
+  context = tff.framework.get_context_stack().current
+  divided = divided_context.DividedContext(
+    context, lambda comp, parts: [context.invoke(comp, x) for x in parts], 2
+  )
+  with tff.framework.get_context_stack().install(divided):
+    result = secure_sum(_VALUES)
+  assert result['total'] == pytest.approx(2.75, abs=1e-6)
+  assert result['measurements']['secure_upper_clipped_count'] == 1
+
+
+def test_nothing_secure_is_left(secure_sum):
+  tff.test.assert_contains_secure_aggregation(secure_sum)
+  plain = compiled.simulate_secure_sums(secure_sum)
+  tff.test.assert_not_contains_secure_aggregation(plain)
+  assert plain.type_signature == secure_sum.type_signature
+
+
+def test_a_computation_without_secure_sums_stays_as_it_is(caplog):
+  comp = _aggregation(tff.aggregators.SumFactory())
+  assert compiled.simulate_secure_sums(comp) is comp
+  assert not caplog.text

@@ -1,5 +1,6 @@
 """What runs TFF computations: this process, or a worker of TFF beside it."""
 
+import asyncio
 import atexit
 import functools
 import logging
@@ -9,12 +10,30 @@ from typing import Any
 import tensorflow as tf
 
 from tff_ssl import compat
-from tff_ssl.simulation import background, in_process_context, worker_context
+from tff_ssl.simulation import in_process_context, processes, worker_context
 
 _LOG = logging.getLogger(__name__)
 _THREADS = 'TF_NUM_INTRAOP_THREADS'
 IN_PROCESS, WORKER = KINDS = ('in_process', 'worker')
 AUTO, CPU, GPU = DEVICES = ('auto', 'cpu', 'gpu')
+
+
+class BackgroundContext(compat.AsyncContext):
+  """Makes a synchronous context awaitable, with a thread for each call.
+
+  TFF's own asynchronous context blocks the caller's event loop.
+  """
+
+  def __init__(self, context: compat.SyncContext):
+    self._context = context
+
+  async def invoke(self, comp, arg):
+    """Computes `comp` on `arg`, which may be awaitable itself."""
+    if asyncio.iscoroutine(arg):
+      arg = await arg
+    return await asyncio.wrap_future(
+      processes.start_thread(self._context.invoke, comp, arg)
+    )
 
 
 def build_context(
@@ -29,7 +48,8 @@ def build_context(
   """Returns an execution context for TFF computations.
 
   Both kinds compute the same, up to the last bits. They simulate secure sums
-  without cryptography: see `tff_ssl.simulation.secure_sums`.
+  without cryptography: see
+  `tff_ssl.compiled.simulate_secure_sums`.
 
   Args:
     kind: `'in_process'` computes with the TensorFlow of this process, on a GPU
@@ -82,7 +102,7 @@ def build_context(
     context = in_process_context.InProcessContext(
       default_num_clients, clients_at_once, _device(device)
     )
-  return background.BackgroundContext(context) if asynchronous else context
+  return BackgroundContext(context) if asynchronous else context
 
 
 def install_context(

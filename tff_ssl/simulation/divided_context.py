@@ -17,8 +17,8 @@ from typing import Any
 
 import tensorflow_federated as tff
 
-from tff_ssl import compat
-from tff_ssl.simulation import errors, internals, secure_sums
+from tff_ssl import compat, compiled
+from tff_ssl.simulation import processes
 
 # Merges in one call: what they are compiled to grows with their number.
 _MERGED_AT_ONCE = 15
@@ -61,7 +61,7 @@ class DividedContext(compat.SyncContext):
     if not _is_divisible(comp):
       return self._local.invoke(comp, arg)
     form = self._compile(comp)
-    parts = internals.MergeableCompExecutionContextValue(
+    parts = compat.MergeableCompExecutionContextValue(
       arg, form.up_to_merge.type_signature.parameter, self._num_parts
     ).value()
     aggregates = self._compute_parts(form.up_to_merge, parts)
@@ -109,10 +109,10 @@ def _merge_all(merge: compat.Computation, number: int) -> compat.Computation:
 def _to_mergeable_form(comp):
   try:
     return tff.backends.native.compile_to_mergeable_comp_form(
-      secure_sums.simulate(comp)
+      compiled.simulate_secure_sums(comp)
     )
   except ValueError as error:
     raise ValueError(
       'The computation cannot be divided into parts '
-      f'({errors.first_cause(error)}): compute it without a cluster.'
+      f'({processes.first_cause(error)}): compute it without a cluster.'
     ) from error

@@ -14,14 +14,8 @@ import os
 import threading
 import weakref
 
-from tff_ssl import compat
-from tff_ssl.simulation import (
-  background,
-  internals,
-  interpreter,
-  secure_sums,
-  tensorflow_blocks,
-)
+from tff_ssl import compat, compiled
+from tff_ssl.simulation import interpreter, processes, tensorflow_blocks
 
 _LOG = logging.getLogger(__name__)
 _ARENA_MAX = -8  # `M_ARENA_MAX` of malloc.h.
@@ -81,13 +75,13 @@ class InProcessContext(compat.SyncContext):
     types = comp.type_signature
     num_clients = self._default_num_clients
     if arg is not None:
-      cardinalities = internals.infer_cardinalities(arg, types.parameter)
+      cardinalities = compat.infer_cardinalities(arg, types.parameter)
       num_clients = cardinalities.get(compat.CLIENTS, num_clients)
     call = interpreter.Call(num_clients, self._at_once)
     # In a thread of its own: the main one hears of Ctrl-C only between calls of
     # TensorFlow, and one of these may be a whole client. And the caller's may
     # be building a graph.
-    future = background.start(self._compute, comp, arg, call)
+    future = processes.start_thread(self._compute, comp, arg, call)
     try:
       result = self._wait(future, call)
     except BaseException:
@@ -125,7 +119,7 @@ class InProcessContext(compat.SyncContext):
       key = id(comp)
       if key not in self._programs:
         self._programs[key] = interpreter.Program(
-          secure_sums.simulate(comp), self._blocks
+          compiled.simulate_secure_sums(comp), self._blocks
         )
         # As long as the computation lives, its id is taken.
         weakref.finalize(comp, self._programs.pop, key, None).atexit = False

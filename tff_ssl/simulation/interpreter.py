@@ -24,7 +24,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import compat
-from tff_ssl.simulation import background, internals, tensorflow_blocks
+from tff_ssl.simulation import processes, tensorflow_blocks
 
 # How many clients more than are computed at a time may be begun or ready.
 _AHEAD = 2
@@ -51,7 +51,7 @@ class Call:
     self._running: set[int] = set()
     self.begun = collections.deque()
     self._is_cancelled = False
-    self._cancellations: set[internals.CancellationManager] = set()
+    self._cancellations: set[compat.CancellationManager] = set()
 
   def where(self) -> str:
     """Returns what runs now, in words."""
@@ -67,9 +67,9 @@ class Call:
       cancellation.start_cancel()
 
   @contextlib.contextmanager
-  def cancellable(self) -> Iterator[internals.CancellationManager]:
+  def cancellable(self) -> Iterator[compat.CancellationManager]:
     """Yields what `cancel` cancels; an operation that fails does so, too."""
-    cancellation = internals.CancellationManager()
+    cancellation = compat.CancellationManager()
     self._cancellations.add(cancellation)
     try:
       if self._is_cancelled:
@@ -104,7 +104,7 @@ class Call:
 
     # Threads of a pool would make Python's exit wait for one that hangs.
     for slot in range(self._at_once):
-      background.start(serve, slot)
+      processes.start_thread(serve, slot)
     try:
       for index in range(self.num_clients):
         self.begun.append(concurrent.futures.Future())
@@ -434,7 +434,7 @@ def data_set(rows: Iterable, element: compat.Type) -> tf.data.Dataset:
     rows: Its elements, as of the module or as a caller has them.
     element: Their type.
   """
-  return internals.make_data_set_from_elements(
+  return compat.make_data_set_from_elements(
     None, [egest(ingest(row, element), element) for row in rows], element
   )
 

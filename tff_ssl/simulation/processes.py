@@ -1,18 +1,31 @@
-"""Processes that end with the one that starts them, on cores of their own.
+"""What runs beside this process, and its errors; without TensorFlow.
 
-Ray counts the cores of a machine, but does not divide them: each of its
-processes would use all. Here a process takes some, which no other one that
-asks here gets.
+Processes end with the one that starts them, and take cores of their own: Ray
+counts the cores of a machine, but does not divide them, so that each of its
+processes would use all, and its TensorFlow start as many threads.
 """
 
+import concurrent.futures
 import contextlib
+import dataclasses
 import fcntl
 import os
 import pathlib
+import re
+import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 
+_LAST_BYTES = 4000
+_POLL_S = 0.1
+_MAX_LINE = 500
+_COUNT_OF_CAUSES = 'root error(s) found.'
+# Of names of nodes and functions, which tell a user nothing.
+_NAMES = re.compile(r'\{\{function_node [^}]*\}\} ?| ?\[Op:[^\]]*\]')
 _LOCKS = 'tff_ssl_cores'
 # Runs between fork and the command. As a program of its own it needs no Python
 # between fork and exec of a process with many threads (`preexec_fn` would).
@@ -57,3 +70,110 @@ def taken_cores(cores: int) -> Iterator[set[int]]:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         own.add(core)
     yield own or set(allowed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+  """How a command ended.
+
+  Attributes:
+    exit_code: Its exit code, or minus the signal that ended it.
+    output: The end of what it printed.
+  """
+
+  exit_code: int
+  output: str
+
+
+def run(
+  command: Sequence[str], *, cores: int, folder: str, import_from: str
+) -> Ended:
+  """Runs a command on cores of this machine that no other one has taken.
+
+  Interrupted as by Ctrl-C, once or several times, it ends the command by one
+  SIGTERM and waits for it.
+
+  Args:
+    command: The path of a program, and its arguments.
+    cores: How many cores.
+    folder: The working folder.
+    import_from: A folder from which Python imports, too.
+
+  Raises:
+    ValueError: If it is called outside the main thread, in which Ray runs a
+      task.
+  """
+  search = [import_from, os.environ.get('PYTHONPATH', '')]
+  with (
+    _interrupts(),
+    taken_cores(cores) as own,
+    tempfile.TemporaryFile() as output,
+  ):
+    process = subprocess.Popen(
+      bound_command(*command),
+      cwd=folder,
+      stdin=subprocess.DEVNULL,
+      stdout=output,
+      stderr=subprocess.STDOUT,
+      env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, search))},
+      start_new_session=True,
+    )
+    os.sched_setaffinity(process.pid, own)
+    is_told = False
+    while True:
+      try:
+        # Ray's interrupt is seen between two calls of Python alone.
+        while process.poll() is None:
+          time.sleep(_POLL_S)
+        break
+      except KeyboardInterrupt:
+        # A second signal would end a run at once.
+        if not is_told:
+          is_told = True
+          process.terminate()
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - _LAST_BYTES))
+    text = output.read().decode(errors='replace')
+    return Ended(process.returncode, text)
+
+
+@contextlib.contextmanager
+def _interrupts():
+  """Lets Ray interrupt a task, which it cannot where SIGINT is ignored.
+
+  A script's shell ignores it for all that runs in the background.
+  """
+  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  try:
+    yield
+  finally:
+    signal.signal(signal.SIGINT, before)
+
+
+def start_thread(function: Callable, *arguments) -> concurrent.futures.Future:
+  """Calls a function in a thread of its own.
+
+  A thread pool would make Python's exit wait for the round.
+  """
+  future = concurrent.futures.Future()
+
+  def run():
+    try:
+      future.set_result(function(*arguments))
+    except BaseException as error:
+      future.set_exception(error)
+
+  # A running future cannot be cancelled, and so always takes the result.
+  future.set_running_or_notify_cancel()
+  threading.Thread(target=run, daemon=True).start()
+  return future
+
+
+def first_cause(error: BaseException) -> str:
+  """Returns the first cause that the text of an error names, in one line."""
+  text = error.details() if hasattr(error, 'details') else str(error)
+  lines = _NAMES.sub('', text or '').splitlines() or [type(error).__name__]
+  line = lines[0]
+  if line.endswith(_COUNT_OF_CAUSES) and len(lines) > 1:
+    line = f'{line} {lines[1].strip()}'
+  return line if len(line) <= _MAX_LINE else f'{line[:_MAX_LINE]} ...'

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import grpc
 
-from tff_ssl.simulation import errors
+from tff_ssl.simulation import processes
 
 _INSTALL = (
   'Ray is not installed: install it with the pins of requirements/ray.txt '
@@ -78,7 +78,7 @@ def connect(address: str) -> None:
       raise
     raise SystemExit(128 + signal.SIGTERM) from error
   except (ConnectionError, ValueError, RuntimeError) as error:
-    raise _unreachable(address, errors.first_cause(error)) from error
+    raise _unreachable(address, processes.first_cause(error)) from error
 
 
 class Watch:

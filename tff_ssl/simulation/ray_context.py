@@ -29,9 +29,8 @@ import tensorflow as tf
 
 from tff_ssl import compat
 from tff_ssl.simulation import (
-  background,
   contexts,
-  errors,
+  processes,
   ray_cluster,
   ray_worker,
   travelling_files,
@@ -90,7 +89,7 @@ def build_ray_context(
 
   Returns:
     The context. It simulates secure sums without cryptography: see
-    `secure_sums.simulate`.
+    `tff_ssl.compiled.simulate_secure_sums`.
 
   Raises:
     ValueError: If an argument is out of range.
@@ -123,7 +122,7 @@ def build_ray_context(
   )
   pool.wait_for_first()
   context = DividedContext(local, pool.compute, num_parts)
-  return background.BackgroundContext(context) if asynchronous else context
+  return contexts.BackgroundContext(context) if asynchronous else context
 
 
 def install_ray_context(
@@ -211,7 +210,7 @@ class _Pool:
 
   def _call(self, function, *arguments):
     """Calls a function of Ray, which blocks where the cluster is silent."""
-    call = background.start(function, *arguments)
+    call = processes.start_thread(function, *arguments)
     self._watch.wait([call])
     return call.result()
 
@@ -312,10 +311,10 @@ class _Pool:
       process.rest()
       if part == _OF_NO_ROUND:
         return
-      cause = errors.first_cause(error.cause)
+      cause = processes.first_cause(error.cause)
       raise RuntimeError(f'A process of the cluster: {cause}') from error
     except self._ray.exceptions.RayError as error:
-      cause = errors.first_cause(error)
+      cause = processes.first_cause(error)
       if process.part is None:
         self._count_failed_start(cause, error)
       self._replace(index, round_, f'A process is gone ({cause})')

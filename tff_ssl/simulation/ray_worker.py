@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 
 from tff_ssl import compat
-from tff_ssl.simulation import contexts, errors, processes, travelling_files
+from tff_ssl.simulation import contexts, processes, travelling_files
 
 # The index of an argument that has no elements.
 WHOLE = -1
@@ -105,7 +105,7 @@ class RayWorker:
       )
     except Exception as error:
       # Errors of gRPC cannot be sent.
-      raise RuntimeError(errors.first_cause(error)) from None
+      raise RuntimeError(processes.first_cause(error)) from None
     return result, travelling_files.changes(luggage)
 
   def _computation(self, key, serialized):

@@ -17,7 +17,6 @@ import weakref
 import tensorflow as tf
 
 from tff_ssl import compat
-from tff_ssl.simulation import internals
 
 # `ResourceHandle::ANONYMOUS_NAME` of TensorFlow: with this name, each call of a
 # function has variables of its own, so that clients share none.
@@ -27,7 +26,7 @@ _ANONYMOUS = b'cd2c89b7-88b7-44c8-ad83-06c2a9158347'
 def _attributes() -> tuple:
   # Grappler takes time in the first round, and works on functions of data sets
   # anew at each call. Later rounds gain a few hundredths from it.
-  config = internals.ConfigProto()
+  config = compat.ConfigProto()
   config.graph_options.rewrite_options.disable_meta_optimizer = True
   config.allow_soft_placement = True
   return 'executor_type', '', 'config_proto', config.SerializeToString()
@@ -115,18 +114,18 @@ class BlockFunction:
     _register(self, [*library, *copies])
 
   def __call__(
-    self, value, cancellation: internals.CancellationManager, slot: int
+    self, value, cancellation: compat.CancellationManager, slot: int
   ):
     """Calls the function."""
     flat = []
     _flatten(value, flat)
     with tf.device(self._device):
-      results = internals.execute_with_cancellation(
+      results = compat.execute_with_cancellation(
         self._names[slot % len(self._names)],
         self._num_results,
         [flat[i] for i in self._used],
         _ATTRIBUTES,
-        internals.eager_context(),
+        compat.eager_context(),
         cancellation,
       )
     return _pack(self._binding, self._type, map(bare, results))
@@ -141,7 +140,7 @@ _registering = threading.Lock()
 
 def _register(owner, library) -> None:
   """Adds functions to the runtime; removes those whose owners are gone."""
-  runtime = internals.eager_context()
+  runtime = compat.eager_context()
   names = [function.signature.name for function in library]
   # Python may end an owner at any moment, also amid these lines. So its end
   # only notes the names.
@@ -161,7 +160,7 @@ def _register(owner, library) -> None:
 
 def _cut(proto, fetches):
   """Returns the part of a block's graph that its results need."""
-  graph_def = internals.unpack_graph_def(proto.graph_def)
+  graph_def = compat.unpack_graph_def(proto.graph_def)
   init = proto.initialize_op
   needed = _needed_for(graph_def, [*fetches, *([init] if init else [])])
   nodes = [node for node in graph_def.node if node.name in needed]
@@ -229,7 +228,7 @@ def _as_function(graph_def, feeds, fetches, token):
         results = [tf.identity(one) for one in results]
     # A tensor may be two results, and an input one.
     results = [tf.identity(one) for one in results]
-    return internals.graph_to_function_def(
+    return compat.graph_to_function_def(
       graph,
       graph.get_operations(),
       inputs,
@@ -312,7 +311,7 @@ def _pack(binding, type_, results):
     return next(results)
   if kind == 'sequence':
     return tf.data.experimental.from_variant(
-      next(results), internals.type_to_tf_structure(type_.element)
+      next(results), compat.type_to_tf_structure(type_.element)
     )
   types = [one for _, one in compat.iter_elements(type_)]
   return [

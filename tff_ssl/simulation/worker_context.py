@@ -24,8 +24,8 @@ import grpc
 import portpicker
 import tensorflow_federated as tff
 
-from tff_ssl import compat
-from tff_ssl.simulation import errors, processes, secure_sums
+from tff_ssl import compat, compiled
+from tff_ssl.simulation import processes
 
 _BINARY = pathlib.Path(tff.__file__).parent / 'data' / 'worker_binary'
 _REINSTALL = 'reinstall tensorflow-federated 0.87 for this platform'
@@ -239,7 +239,7 @@ class _WorkerContext(compat.SyncExecutionContext):
       return super().invoke(comp, arg)
     except grpc.RpcError as error:
       raise RuntimeError(
-        f'In the TFF worker: {errors.first_cause(error)}'
+        f'In the TFF worker: {processes.first_cause(error)}'
       ) from error
 
 
@@ -256,7 +256,7 @@ def build(
     executor_fn=_CheckedFactory(worker, default_num_clients),
     compiler_fn=lambda comp: (
       tff.backends.native.desugar_and_transform_to_native(
-        secure_sums.simulate(comp)
+        compiled.simulate_secure_sums(comp)
       )
     ),
     transform_args=tff.tensorflow.transform_args,

@@ -18,7 +18,7 @@ with epy.lazy_imports():
   import tensorflow_federated as tff
 
   from tff_ssl import compat
-  from tff_ssl.simulation import background, client_reader, client_sampling
+  from tff_ssl.simulation import client_reader, client_sampling, contexts
 
 _READER_CLIENTS = 6
 _READER_SIZE = 12
@@ -111,7 +111,7 @@ def runs_under_train_model(problem: TinyProblem) -> None:
   model = compat.MemoryReleaseManager()
   stack = compat.get_context_stack()
   context = compat.NativeFederatedContext(
-    background.BackgroundContext(stack.current)
+    contexts.BackgroundContext(stack.current)
   )
   with tempfile.TemporaryDirectory() as folder, stack.install(context):
     asyncio.run(

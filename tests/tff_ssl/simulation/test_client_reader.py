@@ -13,7 +13,7 @@ from comparing import assert_close
 from tff_ssl import objectives
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
-from tff_ssl.metrics import communication
+from tff_ssl.metrics import measure_communication
 from tff_ssl.simulation import client_reader, client_sampling
 from tff_ssl.templates import client_data
 
@@ -80,11 +80,9 @@ def test_grouping_with_keys_equals_grouping_with_data(
     client_sampling.KEY_TYPE, tff.CLIENTS
   )
   # Who reads where it trains is sent nothing else, and sends nothing else.
-  without = communication.measure_communication(process)
-  assert communication.measure_communication(with_keys) == without
-  assert (
-    communication.measure_communication(with_keys, with_keys.form) == without
-  )
+  without = measure_communication(process)
+  assert measure_communication(with_keys) == without
+  assert measure_communication(with_keys, with_keys.form) == without
   keys = _keys((4, 1), (7, 0), (0, 0), (3, 1))
   data = [
     collections.OrderedDict(

@@ -14,7 +14,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.simulation import contexts, internals, worker_context
+from tff_ssl import compat
+from tff_ssl.simulation import contexts, worker_context
 
 FLOATS = tff.FederatedType(np.float32, tff.CLIENTS)
 NUMBERS = tff.FederatedType(np.int32, tff.CLIENTS)
@@ -377,7 +378,7 @@ def test_what_is_not_needed_any_more_is_released():
 
   def functions():
     gc.collect()
-    return len(internals.eager_context().list_function_names())
+    return len(compat.eager_context().list_function_names())
 
   def compute(number):
     @tff.tensorflow.computation(np.int32)

@@ -122,7 +122,8 @@ def test_a_computation_runs_on_the_device_that_is_named():
 # to TensorFlow, which moves such operations to the CPU by itself.
 _ON_THE_SECOND = """
 import numpy as np, tensorflow as tf, tensorflow_federated as tff
-from tff_ssl.simulation import internals, tensorflow_blocks
+from tff_ssl import compat
+from tff_ssl.simulation import tensorflow_blocks
 
 tf.config.set_logical_device_configuration(
   tf.config.list_physical_devices('CPU')[0],
@@ -141,6 +142,6 @@ for device in ('/CPU:0', '/CPU:1'):
   function = tensorflow_blocks.TensorFlowBlocks(1, device).function(
     block.proto.tensorflow, block.type_signature
   )
-  value = function(tf.constant(3.0), internals.CancellationManager(), 0)
+  value = function(tf.constant(3.0), compat.CancellationManager(), 0)
   print(value.device.split('device:')[1], value.numpy())
 """

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.simulation import contexts, errors, worker_context
+from tff_ssl.simulation import contexts, processes, worker_context
 
 
 @tff.tensorflow.computation(np.int32)
@@ -89,7 +89,7 @@ def test_errors_tell_their_cause_once(installed):
 
   with pytest.raises(Exception, match='assertion') as caught:
     fail(1)
-  cause = errors.first_cause(caught.value)
+  cause = processes.first_cause(caught.value)
   assert cause.startswith(
     'In the TFF worker: Failed to run computation: assertion failed: [a b '
   )

@@ -1,8 +1,9 @@
-"""Ratios and the computation against numpy, where vectors are known."""
+"""Bytes of messages by hand; ratios of gradients against numpy."""
 
 import collections
 import functools
 
+import costs
 import federations
 import numpy as np
 import pytest
@@ -11,10 +12,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from diversities import NORMS, ratio
 
-from tff_ssl import metrics, optimizers, randomness
+from tff_ssl import metrics, optimizers, randomness, testing
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
-from tff_ssl.metrics import gradient_diversity
 from tff_ssl.simulation import client_reader
 from tff_ssl.templates import client_data, client_task
 
@@ -365,15 +365,15 @@ def test_wrong_arguments_are_refused(arguments, message):
 def _terms(vector):
   """The terms of a flat vector, given as a 2x2 matrix and the rest."""
   parts = (vector[:4].reshape(2, 2), vector[4:])
-  return gradient_diversity.terms([tf.constant(p, tf.float32) for p in parts])
+  return metrics.terms([tf.constant(p, tf.float32) for p in parts])
 
 
 def _total(vectors):
-  return functools.reduce(gradient_diversity.add, map(_terms, vectors))
+  return functools.reduce(metrics.add, map(_terms, vectors))
 
 
 def _ratios(vectors):
-  ratios = gradient_diversity.ratios(_total(np.asarray(vectors, float)))
+  ratios = metrics.ratios(_total(np.asarray(vectors, float)))
   return {name: float(value) for name, value in ratios.items()}
 
 
@@ -434,7 +434,7 @@ class TestMeanScaledRatio:
     counts = tf.constant([len(group) for group in groups], tf.float32)
     stacked = tf.nest.map_structure(lambda *leaves: tf.stack(leaves), *rows)
     return float(
-      gradient_diversity.mean_scaled_ratio(
+      metrics.mean_scaled_ratio(
         stacked, counts, None if server is None else _terms(server)
       )
     )
@@ -464,3 +464,43 @@ class TestMeanScaledRatio:
 
   def test_is_nan_without_clients(self):
     assert np.isnan(self._mean([np.zeros([0, 6])] * 2, self._SERVER))
+
+
+# 64-24-10: kernels and biases, 4 bytes each.
+_MODEL = 4 * (64 * 24 + 24 + 24 * 10 + 10)
+_DECODER = 4 * (24 * 64 + 64)
+_ROUND_AND_SEED = 2 * 4
+_HPARAMS = 3 * 4
+_COUNTS_OF_CLIENTS = 4 * 4
+# Passes, and examples.
+_COUNTS_OF_WORK = 3 * 8
+
+
+@pytest.mark.parametrize(
+  'name, weights, up_besides',
+  costs.rest_in(
+    'parts',
+    [
+      # A weight; loss and accuracy, each a numerator and a denominator.
+      ('fedavg', _MODEL, 4 + 2 * 8),
+      # Two group models; a weight for each and one for all; three metrics.
+      ('grouping', 2 * _MODEL, 2 * 4 + 4 + 3 * 8),
+      ('ssjo', _MODEL + _DECODER, 4 + 3 * 8),
+    ],
+  ),
+)
+def test_bytes_are_those_of_weights_and_little_more(
+  name, weights, up_besides, tff_context
+):
+  problem = testing.TinyProblem(PROCESSES[name])
+  measured = metrics.measure_communication(problem.process)
+  assert measured.down == weights + _ROUND_AND_SEED + _HPARAMS
+  counts = _COUNTS_OF_CLIENTS + _COUNTS_OF_WORK
+  assert measured.up == weights + up_besides + counts
+
+
+def test_the_size_of_a_model_is_that_of_its_arrays(tff_context):
+  weights = (
+    testing.TinyProblem(PROCESSES['fedavg']).build_model().initial_weights(0)
+  )
+  assert sum(np.asarray(w).nbytes for w in weights.trainable) == _MODEL
