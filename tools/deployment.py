@@ -9,7 +9,8 @@ registry, on tiny data; all of them take a quarter of an hour.
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import itertools
+import logging
 import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +18,10 @@ from typing import Any
 
 from etils import epy
 
+import tff_ssl
+from experiments.config import command_line
 from tff_ssl import algorithms
 from tff_ssl.aggregators import recommended
-from tff_ssl.testing import commands
 from tff_ssl.testing.tiny_problems import CLIENT_SIZES, TinyProblem
 
 with epy.lazy_imports():
@@ -39,36 +41,12 @@ _VALUES = {'noise_multiplier': 0.01, 'clip_norm': 1.0, 'trimmed_share': 0.1}
 _YES, _NO = 'yes', '-'
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-  """What one process asks of a platform.
+def measure(name: str) -> Mapping[str, str]:
+  """Builds and runs a process with each aggregator; returns cells by heading.
 
-  Attributes:
-    process: Its name.
-    map_reduce: Whether it compiles to TFF's MapReduceForm.
-    distribute_aggregate: Whether it compiles to a DistributeAggregateForm.
-    down: What a client receives in a round, in model sizes.
-    up: What it sends, in model sizes.
-    client_state: What a client keeps between rounds, in model sizes.
-    server_state: What the server keeps, in model sizes.
-    aggregators: For each name, 'yes' or why it is refused.
-    seen: With the aggregator `secure`, the sums that the server sees in the
-      clear; '-' for none.
+  Sizes are in models. Of an aggregator, a cell is 'yes' or why it is refused;
+  the last one has the sums that the server sees in the clear with `secure`.
   """
-
-  process: str
-  map_reduce: str
-  distribute_aggregate: str
-  down: str
-  up: str
-  client_state: str
-  server_state: str
-  aggregators: Mapping[str, str]
-  seen: str
-
-
-def measure(name: str) -> Row:
-  """Builds and runs a process, by its name, with each aggregator."""
   problem = TinyProblem(algorithms.PROCESSES[name])
   process = problem.process
   size = _num_bytes(process.get_model_weights(problem.initial_state))
@@ -80,24 +58,26 @@ def measure(name: str) -> Row:
     lambda: forms.get_map_reduce_form_for_computation(process.next)
   )
   sent = metrics.measure_communication(process, form)
-  built, outcomes = {}, {}
-  for aggregator in AGGREGATORS if problem.spec.needs.clients != 'none' else ():
-    built[aggregator], outcomes[aggregator] = _attempt(
-      lambda aggregator=aggregator: _run_with(problem, aggregator)
-    )
-  return Row(
-    name,
-    map_reduce,
-    distribute_aggregate,
-    _in_models(sent.down, size),
-    _in_models(sent.up, size),
-    str(problem.spec.models_in_state)
-    if problem.spec.takes('client_state_dir')
-    else _NO,
-    _in_models(_num_bytes(problem.initial_state), size),
-    outcomes,
-    _seen(built.get('secure')),
-  )
+  keeps_state = problem.spec.takes('client_state_dir')
+  row = {
+    'process': f'`{name}`',
+    'MapReduceForm': map_reduce,
+    'DistributeAggregateForm': distribute_aggregate,
+    'down': f'{sent.down / size:.1f}',
+    'up': f'{sent.up / size:.1f}',
+    'client keeps': str(problem.spec.models_in_state) if keeps_state else _NO,
+    'server keeps': f'{_num_bytes(problem.initial_state) / size:.1f}',
+  }
+  built: dict[str, Any] = {}
+  for aggregator in AGGREGATORS:
+    head = f'`{aggregator}`'
+    row[head] = _NO
+    if problem.spec.needs.clients != 'none':
+      built[aggregator], row[head] = _attempt(
+        lambda aggregator=aggregator: _run_with(problem, aggregator)
+      )
+  row['seen with `secure`'] = _seen(built.get('secure'))
+  return row
 
 
 def _run_with(problem: TinyProblem, name: str):
@@ -112,7 +92,7 @@ def _run_with(problem: TinyProblem, name: str):
   }
   if spec.is_secure:
     overrides['metrics_aggregator'] = recommended.CLIENT_METRICS['secure']
-  if problem.takes('client_weighting') and not spec.is_weighted:
+  if problem.spec.takes('client_weighting') and not spec.is_weighted:
     overrides['client_weighting'] = 'uniform'
   process = problem.build(**overrides)
   state = process.next(process.initialize(), problem.clients()).state
@@ -148,39 +128,18 @@ def _num_bytes(structure) -> int:
   )
 
 
-def _in_models(num_bytes: int, size: int) -> str:
-  return f'{num_bytes / size:.1f}'
-
-
-def text(rows: Sequence[Row]) -> str:
+def text(rows: Sequence[Mapping[str, str]]) -> str:
   """Returns the page of some rows."""
   reasons: dict[str, int] = {}
 
-  def cell(outcome: str) -> str:
-    if outcome in (_YES, _NO):
+  def cell(head: str, outcome: str) -> str:
+    is_reason = head.startswith('`') or head.endswith('Form')
+    if not is_reason or outcome in (_YES, _NO):
       return outcome
     return f'no ({reasons.setdefault(outcome, len(reasons) + 1)})'
 
-  table = [
-    [
-      f'`{row.process}`',
-      cell(row.map_reduce),
-      cell(row.distribute_aggregate),
-      row.down,
-      row.up,
-      row.client_state,
-      row.server_state,
-      *(cell(row.aggregators.get(name, _NO)) for name in AGGREGATORS),
-      row.seen,
-    ]
-    for row in rows
-  ]
-  heads = [
-    'process',
-    *('MapReduceForm', 'DistributeAggregateForm', 'down', 'up'),
-    *('client keeps', 'server keeps', *(f'`{name}`' for name in AGGREGATORS)),
-    'seen with `secure`',
-  ]
+  table = [list(itertools.starmap(cell, row.items())) for row in rows]
+  heads = list(rows[0])
   lines = [
     '# What a process asks of a platform',
     '',
@@ -202,19 +161,21 @@ def text(rows: Sequence[Row]) -> str:
   return '\n'.join(lines) + '\n'
 
 
-def main(argv: Sequence[str]) -> int:
-  """Runs the command line `argv`, the program first; returns the exit code."""
+def main(arguments: Sequence[str] | None = None) -> int:
+  """Runs the command, and returns the exit code."""
   parser = argparse.ArgumentParser(prog='python -m tools.deployment')
   parser.add_argument(
     '--process', required=True, help='a process, several with commas, or all'
   )
   parser.add_argument('--write', help='write the page to this file')
-  values = parser.parse_args(argv[1:])
+  values = parser.parse_args(arguments)
   known = algorithms.PROCESSES
   names = list(known) if values.process == 'all' else values.process.split(',')
   if unknown := [name for name in names if name not in known]:
     parser.error(f'--process={unknown[0]} is none of {", ".join(known)}.')
-  commands.install_context()
+  command_line.quieten_tensorflow()
+  logging.getLogger('tensorflow').setLevel(logging.CRITICAL)
+  tff_ssl.install_context()
   rows = []
   for name in names:
     print(f'{name} ...', file=sys.stderr, flush=True)
@@ -228,4 +189,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  commands.end(main)
+  command_line.run(main)

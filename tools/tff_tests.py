@@ -6,13 +6,14 @@ python -m tools.tff_tests --write    # writes the page, if all end as they must
 
 import argparse
 import collections
+import logging
 import pathlib
 from collections.abc import Mapping, Sequence
 
 from etils import epy
 
+import tff_ssl
 from experiments.config import command_line
-from tff_ssl.testing import commands
 
 with epy.lazy_imports():
   from tests.tff_parity import cases, groups
@@ -71,7 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser = argparse.ArgumentParser(prog='python -m tools.tff_tests')
   parser.add_argument('--write', action='store_true', help='write the page')
   write = parser.parse_args(arguments).write
-  commands.install_context()
+  command_line.quieten_tensorflow()
+  logging.getLogger('tensorflow').setLevel(logging.CRITICAL)
+  tff_ssl.install_context()
   outcomes, failed = {}, 0
   for name, case in groups.CASES.items():
     try:

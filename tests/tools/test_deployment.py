@@ -57,5 +57,5 @@ def test_the_row_of_a_process_is_current(tff_context):
 )
 def test_bad_flags(capsys, flags, words):
   with pytest.raises(SystemExit, match='2'):
-    deployment.main(['deployment', *flags])
+    deployment.main(flags)
   assert words in capsys.readouterr().err

@@ -15,12 +15,13 @@ import difflib
 import inspect
 import logging
 import os
+import sys
 import time
 from collections.abc import Sequence
 
 from tff_ssl import algorithms
 from tff_ssl.common import user_modules
-from tff_ssl.testing import CHECKS, TinyProblem, commands, run_check
+from tff_ssl.testing import CHECKS, TinyProblem, check_exceptions, run_check
 
 
 def main(argv: Sequence[str]) -> int:
@@ -52,7 +53,10 @@ def main(argv: Sequence[str]) -> int:
     spec = _find(values.process)
   except ValueError as error:
     parser.error(str(error))
-  commands.install_context(logging.ERROR)
+  logging.getLogger('tensorflow').setLevel(logging.ERROR)
+  from tff_ssl.simulation import contexts
+
+  contexts.install_context()
   return _run(spec, checks)
 
 
@@ -74,11 +78,7 @@ def _find(name: str) -> algorithms.ProcessSpec:
   if not user_modules.is_reference(name):
     raise ValueError(f'process={name!r} names no module: write my_module:SPEC.')
   spec = algorithms.PROCESSES.find(name)
-  if unknown := sorted(set(spec.exceptions) - set(CHECKS)):
-    raise ValueError(
-      f'exceptions of {spec.name} names {", ".join(unknown)}, which is no '
-      'check: --list shows all checks.'
-    )
+  check_exceptions(spec)
   return spec
 
 
@@ -107,4 +107,10 @@ def _run(spec: algorithms.ProcessSpec, checks: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  commands.end(main)
+  try:
+    exit_code = main(sys.argv)
+  except KeyboardInterrupt:
+    exit_code = 130
+  # TensorFlow's functions raise errors if they are deleted after their module.
+  sys.unraisablehook = lambda unraisable: None
+  sys.exit(exit_code)

@@ -44,7 +44,7 @@ def norms_and_aggregators_compose(problem: TinyProblem) -> None:
     # The other way to count a client's work, which the shared process lacks.
     overrides = {'local_steps': 2, 'local_epochs': None}
   factory = _build_guarded_mean()
-  if problem.takes('num_groups'):
+  if problem.averages_groups:
     factory = aggregators.GroupMeanFactory(
       problem.num_groups, mean_factory=factory
     )
@@ -83,11 +83,11 @@ def refuses_meaningless_aggregators(problem: TinyProblem) -> None:
   """
   factory = (
     tff.aggregators.SumFactory()
-    if problem.takes('num_groups')
+    if problem.averages_groups
     else tff.learning.dp_aggregator(0.01, _NUM_CLIENTS)
   )
   overrides = {'model_aggregator': factory}
-  if problem.takes('client_weighting'):
+  if problem.spec.takes('client_weighting'):
     # Whatever the default is.
     overrides['client_weighting'] = 'examples'
   failure = _missing_refusal(problem, overrides, ('model_aggregator',))
@@ -115,7 +115,7 @@ def refuses_bad_arguments(problem: TinyProblem) -> None:
     for value in setting.bad_values()
   ]
   cases += [({'seed': seed}, ('seed', repr(seed))) for seed in _BAD_SEEDS]
-  if problem.takes('group_assignment'):
+  if problem.spec.takes('group_assignment'):
     cases.append(
       (
         {'group_assignment': 'by_hand'},

@@ -63,7 +63,7 @@ def takes_plain_data(problem: TinyProblem) -> None:
     _require_plain_data_refused(problem)
     return
   overrides: dict[str, Any] = {'data_spec': problem.data_spec(in_context=False)}
-  if problem.takes('group_assignment'):
+  if problem.spec.takes('group_assignment'):
     overrides['group_assignment'] = 'in_process'
   process = problem.build(**overrides)
   state, clients = process.initialize(), problem.clients(in_context=False)

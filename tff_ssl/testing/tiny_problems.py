@@ -18,7 +18,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import inspect
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -33,9 +32,8 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_ssl import compat, optimizers, templates
-  from tff_ssl.models import functional, split
-  from tff_ssl.testing import tiny_models
+  from tff_ssl import augmentation, compat, optimizers, templates
+  from tff_ssl.models import blocks, dense, functional, split
 
 INPUT_SHAPE = (8, 8, 1)
 NUM_CLASSES = 10
@@ -133,6 +131,69 @@ def in_passes(labels: np.ndarray, size: int) -> np.ndarray:
   return np.stack(by_class, axis=1).ravel()[:size]
 
 
+@dataclasses.dataclass(frozen=True)
+class NoisyViews:
+  """Views that let NaN and Inf pass; the strong view has noise on it."""
+
+  mean: float = 0.0
+
+  def plain(self, examples: tf.Tensor) -> tf.Tensor:
+    return augmentation.PlainViews(self.mean).plain(examples)
+
+  def weak(self, examples: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    del seed
+    return self.plain(examples)
+
+  def strong(self, examples: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Returns `plain(examples)` with normal noise of stddev 0.2."""
+    noise = tf.random.stateless_normal(tf.shape(examples), seed, stddev=0.2)
+    return self.plain(examples) + noise
+
+
+@functools.cache
+def build_model(normalised: bool = False) -> functional.FunctionalModel:
+  """Returns a network for the digits.
+
+  It has a hidden layer of 24, or if `normalised` two convolutions with batch
+  and with group normalisation.
+  """
+  return functional.from_keras(
+    lambda: tf.keras.Sequential(
+      [*_hidden_layers(normalised), tf.keras.layers.Dense(NUM_CLASSES)]
+    )
+  )
+
+
+@functools.cache
+def _build_split_model(normalised: bool) -> split.SplitModel:
+  """Returns the same network as an encoder with a head."""
+  encoder = functional.from_keras(
+    lambda: tf.keras.Sequential(_hidden_layers(normalised))
+  )
+  (num_features,) = split.features_spec(encoder).shape[1:]
+  return split.join(
+    encoder, functional.from_keras(dense.linear_head(num_features, NUM_CLASSES))
+  )
+
+
+def _hidden_layers(normalised):
+  layers = tf.keras.layers
+  start = layers.Input(INPUT_SHAPE)
+  if not normalised:
+    return [start, layers.Flatten(), layers.Dense(24), layers.ReLU()]
+  convolutions = [
+    layer
+    for channels, norm in ((4, 'batch'), (8, 'group'))
+    for layer in (
+      layers.Conv2D(channels, 3, padding='same'),
+      blocks.make_norm(norm),
+      layers.ReLU(),
+      layers.MaxPool2D(),
+    )
+  ]
+  return [start, *convolutions, layers.Flatten()]
+
+
 @dataclasses.dataclass
 class TinyProblem:
   """A process to check, with tiny data that it can be run on.
@@ -154,10 +215,6 @@ class TinyProblem:
   def __post_init__(self):
     self.num_traces = 0
 
-  def takes(self, argument: str) -> bool:
-    """Whether the builder has this argument."""
-    return argument in inspect.signature(self.spec.builder).parameters
-
   @functools.cached_property
   def tiny_arguments(self) -> dict[str, Any]:
     """The arguments of `process`, all but the model."""
@@ -166,7 +223,7 @@ class TinyProblem:
       for name, value in _SETTINGS.items()
       if name in self.spec.setting_names
     }
-    given['views'] = tiny_models.NoisyViews()
+    given['views'] = NoisyViews()
     given['data_spec'] = self.data_spec()
     given['client_optimizer'] = optimizers.build_grouping_sgd(0.1)
     if self.spec.takes('client_state_dir'):
@@ -182,8 +239,8 @@ class TinyProblem:
   def build_model(self, normalised: bool = False) -> functional.FunctionalModel:
     """Returns the model that the process gets."""
     if self.spec.needs.encoder:
-      return tiny_models.build_split(normalised)
-    return tiny_models.build(normalised)
+      return _build_split_model(normalised)
+    return build_model(normalised)
 
   def build(
     self, *, model=None, without: Sequence[str] = (), **overrides
@@ -243,6 +300,11 @@ class TinyProblem:
     """Number of clients that take part in rounds of `clients`."""
     needs_all = self.spec.needs.clients == 'all'
     return len(CLIENT_SIZES) if needs_all else NUM_CLIENTS
+
+  @property
+  def averages_groups(self) -> bool:
+    """Whether results meet within groups of clients, of which one may do."""
+    return 'num_groups' in {**self.spec.fixed, **self.tiny_arguments}
 
   @property
   def num_groups(self) -> int:

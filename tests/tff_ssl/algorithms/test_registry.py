@@ -12,7 +12,7 @@ import pytest
 from tff_ssl import algorithms, objectives, shared_settings, testing
 from tff_ssl.augmentation import views
 from tff_ssl.common.setting import Setting
-from tff_ssl.testing import tiny_models
+from tff_ssl.testing import tiny_problems
 
 _SPECS = list(algorithms.PROCESSES.values())
 _BY_NAME = pytest.mark.parametrize('spec', _SPECS, ids=lambda spec: spec.name)
@@ -156,7 +156,7 @@ def test_where_clients_keep_something_is_checked(name, changes, message):
 def test_a_model_without_an_encoder_is_refused(spec):
   problem = testing.TinyProblem(spec)
   with pytest.raises(TypeError, match='without an encoder'):
-    problem.build(model=tiny_models.build())
+    problem.build(model=tiny_problems.build_model())
 
 
 def test_server_only_never_lets_clients_join():

@@ -18,7 +18,7 @@ from tff_ssl import algorithms, objectives, shared_settings, testing
 from tff_ssl.algorithms import fed_avg
 from tff_ssl.common import setting
 from tff_ssl.templates import composition, distributors
-from tff_ssl.testing import tiny_models, tiny_problems
+from tff_ssl.testing import tiny_problems
 
 pytestmark = pytest.mark.usefixtures('tff_context')
 
@@ -34,14 +34,14 @@ SPEC = dataclasses.replace(
 )
 
 
-class UnseededViews(tiny_models.NoisyViews):
+class UnseededViews(tiny_problems.NoisyViews):
   """Noise from TensorFlow's global generator."""
 
   def weak(self, examples, seed):
     return self.plain(examples) + tf.random.normal(tf.shape(examples))
 
 
-class RepairingViews(tiny_models.NoisyViews):
+class RepairingViews(tiny_problems.NoisyViews):
   """Hides what is broken, so that broken clients take part."""
 
   def weak(self, examples, seed):
@@ -608,7 +608,7 @@ BROKEN = {
       r'Clients of \(1, 7, 8, 9, 16, 17\) examples must leave',
     ),
     (
-      problem(client_objective=SampleVariance(tiny_models.NoisyViews())),
+      problem(client_objective=SampleVariance(tiny_problems.NoisyViews())),
       'clients/non_finite must be 0, but is 3',
     ),
     (
@@ -765,7 +765,7 @@ def test_all_checks_lists_every_failure(monkeypatch):
     raise KeyError(problem.spec.name)
 
   checks = {'one': passes, 'two': fails, 'three': stops, 'four': fails}
-  monkeypatch.setattr(testing.process_checks, 'CHECKS', checks)
+  monkeypatch.setattr(testing, 'CHECKS', checks)
   with pytest.raises(AssertionError) as error:
     testing.all_checks(problem())
   assert str(error.value).splitlines() == [

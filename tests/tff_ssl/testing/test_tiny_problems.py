@@ -9,7 +9,7 @@ import tensorflow as tf
 from comparing import assert_same
 
 from tff_ssl import algorithms, shared_settings, testing
-from tff_ssl.testing import tiny_models, tiny_problems
+from tff_ssl.testing import tiny_problems
 
 pytestmark = pytest.mark.usefixtures('tff_context')
 
@@ -96,7 +96,7 @@ def test_server_data_are_labelled():
 
 def test_accuracy_counts_right_answers():
   """A model whose logits are its last bias says 3 to every image."""
-  model = tiny_models.build()
+  model = tiny_problems.build_model()
   weights = tf.nest.map_structure(np.zeros_like, model.initial_weights(0))
   weights.trainable[-1][3] = 1.0
   _, labels = tiny_problems.load_digits()
@@ -104,7 +104,7 @@ def test_accuracy_counts_right_answers():
 
 
 def test_strong_view_is_seeded_noise():
-  views = tiny_models.NoisyViews()
+  views = tiny_problems.NoisyViews()
   images = tf.constant(tiny_problems.load_digits()[0][:50])
   one, same, other = (
     views.strong(images, tf.constant([0, seed])).numpy() for seed in (1, 1, 2)
