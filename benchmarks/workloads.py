@@ -133,7 +133,7 @@ def build_store(
     version=f'sklearn-digits-{num_clients}x{examples}-{most}',
     title='scikit-learn digits enlarged to 28x28 pixels and repeated',
     train=Split(images[chosen], labels[chosen], owners),
-    test=Split(images[:0], labels[:0]),
+    test=Split(images[:1], labels[:1]),
     num_classes=NUM_CLASSES,
     mean=(0.3,),
     stddev=(0.37,),

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from datasets.sources.source import check_arrays
 from tff_ssl.common.choice import Choice, Values
 from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.common.setting import Scope, Setting, condition
@@ -124,6 +125,25 @@ class Assignment:
   set_ids: np.ndarray | None = None
   class_priors: np.ndarray | None = None
 
+  def __post_init__(self):
+    check_arrays(self, (*INDICES, *OF_SETS) if self.in_sets else INDICES)
+    for name in (*INDICES, 'set_ids') if self.in_sets else INDICES:
+      array = getattr(self, name)
+      # All integers that are used as int64 as they are.
+      is_integer = array.dtype.kind in 'iu' and np.can_cast(array.dtype, int)
+      if array.ndim != 1 or not is_integer:
+        raise ValueError(
+          f'{name} is {array.dtype} {list(array.shape)}: give a vector of '
+          'integers, such as int64.'
+        )
+    names = self.client_names
+    are_strings = {isinstance(name, str) for name in names} == {True}
+    if isinstance(names, str) or not are_strings or len({*names}) < len(names):
+      raise ValueError(
+        f'client_names begins with {list(names[:3])}: give a string of its own '
+        'to each client, of which there must be one at least.'
+      )
+
   @property
   def num_clients(self) -> int:
     """K, the number of clients."""
@@ -189,6 +209,7 @@ class Partition(Assignment):
   arguments: Mapping[str, int | float | str | None]
 
   def __post_init__(self):
+    super().__post_init__()
     if self.in_sets:
       self._check_forms_of_sets()
     held = np.concatenate([self.server_indices, self.examples])
@@ -202,6 +223,7 @@ class Partition(Assignment):
       or self.offsets[0] != 0
       or self.offsets[-1] != len(self.examples)
       or (self.client_sizes < 0).any()
+      or not len(self.examples)
     ):
       raise ValueError(
         f'offsets do not cut {len(self.examples)} examples into '
@@ -241,6 +263,7 @@ class Partition(Assignment):
     if (
       len(shape) != 3
       or shape[0] != self.num_clients
+      or self.class_priors.dtype.kind not in 'iuf'
       or self.set_ids.shape != self.examples.shape
       or (self.set_ids < 0).any()
       or (self.set_ids >= shape[1]).any()

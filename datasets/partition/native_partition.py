@@ -116,12 +116,6 @@ def pooled_partition(
 
 def _owners(client_ids):
   """Returns the sorted ids, and the index of each example's owner in them."""
-  for client_id in client_ids.tolist():
-    if not isinstance(client_id, str):
-      raise TypeError(
-        f'client_ids holds {client_id!r} of type {type(client_id).__name__}: '
-        'give strings.'
-      )
   # As objects, since NumPy's own strings lose trailing NULs.
   names, index = np.unique(client_ids.astype(object), return_inverse=True)
   return names.tolist(), index

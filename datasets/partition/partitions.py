@@ -24,6 +24,7 @@ from datasets.partition.assignment import (
 )
 from datasets.partition.client_labels import LABELLED_EXAMPLES, MASK_RATIO
 from datasets.sources.source import UNKNOWN, Source
+from tff_ssl.common import prior_checks
 from tff_ssl.common.choice import Registry
 from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.common.setting import Setting
@@ -194,25 +195,7 @@ def build(
 
 
 def _check_source(spec: PartitionSpec, source: Source, own) -> None:
-  """Checks the labels, and that the training examples suit the partition."""
-  if not len(source.train.labels):
-    raise ValueError(
-      f'source {source.name!r} has no training examples: choose another.'
-    )
-  for name, split in source.splits.items():
-    labels, num_classes = split.labels, source.num_classes
-    if labels.ndim != 1 or (labels.size and labels.dtype.kind not in 'iu'):
-      raise ValueError(
-        f'source {source.name!r} has labels of {name} that are {labels.dtype} '
-        f'{list(labels.shape)}: give a vector of integers.'
-      )
-    if (
-      labels.size and not UNKNOWN <= labels.min() <= labels.max() < num_classes
-    ):
-      raise ValueError(
-        f'source {source.name!r} has labels of {name} from {labels.min()} to '
-        f'{labels.max()}, outside [0, {num_classes}): correct them.'
-      )
+  """Checks that the training examples suit the partition."""
   unknown = np.count_nonzero(source.train.labels == UNKNOWN)
   if unknown and spec.needs_labels(own):
     raise ValueError(
@@ -321,6 +304,11 @@ def _draw(
       f'partition={spec.name!r}: its function returned {held!r}: let it '
       'return an object of the class Assignment, '
       f'{"with" if spec.in_sets else "without"} sets.'
+    )
+  if held.in_sets:
+    prior_checks.check_class_priors(
+      *(held.class_priors, held.client_names, source.class_names),
+      full_rank=False,
     )
   return held
 

@@ -55,4 +55,10 @@ def load(
       )
     spec.options[option].check(value)
   folder = data_dir and os.path.expanduser(data_dir)
-  return spec.builder(folder, os.path.expanduser(cache_dir), **options)
+  source = spec.builder(folder, os.path.expanduser(cache_dir), **options)
+  if not isinstance(source, Source):
+    raise TypeError(
+      f'dataset={name!r}: its function returned {source!r}: let it return an '
+      'object of the class Source.'
+    )
+  return source

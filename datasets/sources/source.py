@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,17 @@ FORMS = {
 }
 
 
+def check_arrays(record: object, names: Iterable[str]) -> None:
+  """Checks that fields of a record, which may be a user's own, are arrays."""
+  for name in names:
+    value = getattr(record, name)
+    if not isinstance(value, np.ndarray):
+      raise TypeError(
+        f'{name} of {type(record).__name__} is of the type '
+        f'{type(value).__name__}: give an array of NumPy.'
+      )
+
+
 @dataclasses.dataclass(frozen=True)
 class Split:
   """One split of a source.
@@ -36,6 +47,11 @@ class Split:
   examples: np.ndarray
   labels: np.ndarray
   client_ids: np.ndarray | None = None
+
+  def __post_init__(self):
+    check_arrays(self, ('examples', 'labels'))
+    if self.client_ids is not None:
+      check_arrays(self, ('client_ids',))
 
   def part(self, indices: slice | np.ndarray) -> 'Split':
     """Returns the examples of a slice, of numbers, or of `bool [N]`."""
@@ -59,6 +75,9 @@ class SourceSets:
   set_index: np.ndarray
   class_priors: np.ndarray
   class_names: tuple[str, ...]
+
+  def __post_init__(self):
+    check_arrays(self, ('client_index', 'set_index', 'class_priors'))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +126,20 @@ class Source:
   facts: tuple[str, ...] = ()
   preprocessing: Mapping[str, Any] | None = None
 
+  def __post_init__(self):
+    for name, split in self.splits.items():
+      for fault in self._label_faults(name, split.labels):
+        raise ValueError(f'source {self.name!r} has {fault}')
+      for fault in self._example_faults(split):
+        raise ValueError(f'source.{name}{fault}')
+    if len(self.class_names) != self.num_classes:
+      raise ValueError(
+        f'source {self.name!r} has {self.num_classes} classes and '
+        f'{len(self.class_names)} names of classes: give as many of each.'
+      )
+    if self.sets is not None:
+      self._check_sets(self.sets)
+
   @property
   def splits(self) -> dict[str, Split]:
     """The splits that there are, by name."""
@@ -138,6 +171,93 @@ class Source:
       np.concatenate([train.labels, server.labels]),
       ids,
     )
+
+  def _label_faults(self, name: str, labels: np.ndarray) -> Iterator[str]:
+    """Says what is wrong with the labels of a split; the first counts."""
+    # All integers that are used as int64 as they are.
+    is_integer = labels.dtype.kind in 'iu' and np.can_cast(labels.dtype, int)
+    if labels.ndim != 1 or (labels.size and not is_integer):
+      yield (
+        f'labels of {name} that are {labels.dtype} {list(labels.shape)}: give '
+        'a vector of integers, such as int32.'
+      )
+    if not labels.size:
+      yield f'no {name.replace("train", "training")} examples: choose another.'
+    low, high = labels.min(), labels.max()
+    if not UNKNOWN <= low <= high < self.num_classes:
+      yield (
+        f'labels of {name} from {low} to {high}, outside '
+        f'[0, {self.num_classes}): correct them.'
+      )
+    if name != 'train' and low == UNKNOWN:
+      yield f'examples of {name} without a label: leave them out.'
+
+  def _example_faults(self, split: Split) -> Iterator[str]:
+    """Says what is wrong with the examples of a split and their owners."""
+    examples, ids, train = split.examples, split.client_ids, self.train.examples
+    shape = examples.shape[1:]
+    if len(examples) != len(split.labels):
+      yield (
+        f' has {len(examples)} images and {len(split.labels)} labels: give as '
+        'many of each.'
+      )
+    if (examples.dtype, examples.ndim) not in FORMS.values() or 0 in shape:
+      yield (
+        f'.examples is {examples.dtype}{list(examples.shape)}: give images, '
+        'uint8 [N, H, W, C], vectors, float32 [N, F], or numbers of words, '
+        'int32 [N, L].'
+      )
+    if examples.dtype != train.dtype:
+      yield (
+        f' is {examples.dtype} and source.train {train.dtype}: give one type.'
+      )
+    if shape != train.shape[1:]:
+      yield (
+        f' has images {shape} and source.train {train.shape[1:]}: give one '
+        'shape.'
+      )
+    if self.form == 'vectors' and not np.isfinite(examples).all():
+      yield '.examples holds NaN or an infinite number: replace it.'
+    most, form = self.num_tokens or 0, self.form
+    if form == 'tokens' and not 0 <= examples.min() <= examples.max() < most:
+      yield (
+        f'.examples holds numbers of words outside [0, {most}): correct them, '
+        'or num_tokens.'
+      )
+    if ids is None:
+      return
+    if ids.shape != split.labels.shape:
+      yield (
+        f'.client_ids is of the shape {list(ids.shape)} for '
+        f'{len(examples)} examples: give an array with the owner of each.'
+      )
+    for one in ids.tolist():
+      if not isinstance(one, str):
+        raise TypeError(
+          f'client_ids holds {one!r} of type {type(one).__name__}: give '
+          'strings.'
+        )
+
+  def _check_sets(self, sets: SourceSets) -> None:
+    """Checks forms; priors are checked with the noise that joins them."""
+    shape, places = sets.class_priors.shape, (sets.client_index, sets.set_index)
+    if (
+      len(shape) != 3
+      or (shape[0], shape[2]) != (len(sets.client_names), self.num_classes)
+      or sets.class_priors.dtype.kind != 'f'
+      or any(one.shape != self.train.labels.shape for one in places)
+      or any(one.dtype.kind not in 'iu' for one in places)
+      or min(map(np.min, places)) < 0
+      or sets.client_index.max() >= shape[0]
+      or sets.set_index.max() >= shape[1]
+    ):
+      raise ValueError(
+        f'source {self.name!r} has sets that do not fit {len(places[0])} '
+        f'training examples of {self.num_classes} classes: class_priors is '
+        f'{list(shape)}, of {len(sets.client_names)} clients; give float64 '
+        '[clients, sets, classes], and client_index and set_index as integers '
+        'within that.'
+      )
 
   @property
   def form(self) -> str:

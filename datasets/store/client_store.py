@@ -41,7 +41,7 @@ from absl import logging
 from datasets.partition.assignment import Partition
 from datasets.records import split_manifest
 from datasets.records.split_manifest import AT_CLIENTS, DEALT, IN_SETS
-from datasets.sources.source import FORMS, UNKNOWN, Source, Split
+from datasets.sources.source import UNKNOWN, Source, Split
 from tff_ssl import compat
 
 HIDDEN = UNKNOWN
@@ -318,29 +318,6 @@ def _check_belongs(source: Source, partition: Partition):
       f'partition is of {theirs[0]!r} version {theirs[1]!r} with {theirs[2]} '
       f'examples, source is {ours[0]!r} version {ours[1]!r} with {ours[2]}: '
       'build the partition from this source.'
-    )
-  for name, split in (('train', source.training), ('test', source.test)):
-    if (split.examples.dtype, split.examples.ndim) not in FORMS.values():
-      raise ValueError(
-        f'source.{name}.examples is {split.examples.dtype}'
-        f'{list(split.examples.shape)}: give images, uint8 [N, H, W, C], or '
-        'vectors, float32 [N, F].'
-      )
-    if len(split.examples) != len(split.labels):
-      raise ValueError(
-        f'source.{name} has {len(split.examples)} images and '
-        f'{len(split.labels)} labels: give as many of each.'
-      )
-  train, test = source.training.examples, source.test.examples
-  if train.dtype != test.dtype:
-    raise ValueError(
-      f'source.train is {train.dtype} and source.test {test.dtype}: give one '
-      'type.'
-    )
-  if train.shape[1:] != test.shape[1:]:
-    raise ValueError(
-      f'source.train has images {train.shape[1:]} and source.test '
-      f'{test.shape[1:]}: give one shape.'
     )
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import pythons
 
-from datasets.partition import partitions
+from datasets.partition import partitions, u_sets
+from datasets.partition.assignment import PartitionSpec
 from datasets.records import partition_report, split_manifest
 
 
@@ -78,7 +79,8 @@ def test_a_seed_does_not_depend_on_the_hash_seed():
     'import numpy as np; from datasets.partition import partitions;'
     'from datasets.sources.source import Source, Split;'
     'ids = np.array([f"w{i % 40}" for i in range(900)], object);'
-    'split = Split(np.zeros((900, 1, 1, 1)), np.arange(900) % 9, ids);'
+    'images = np.zeros((900, 1, 1, 1), np.uint8);'
+    'split = Split(images, np.arange(900) % 9, ids);'
     'source = Source("t", "1", "", split, split, 9, (0,), (1,), 0, False);'
     'held = partitions.build("native", source, server_examples=45, seed=1,'
     ' num_clients=20);'
@@ -274,39 +276,6 @@ def test_a_class_left_without_examples(source_of):
 
 
 @pytest.mark.parametrize(
-  'labels, ids, error, message',
-  [
-    ([0, 1, 5], None, ValueError, 'from 0 to 5.*outside'),
-    ([], None, ValueError, 'no training examples'),
-    ([0, 1], ['a', 7], TypeError, 'client_ids holds 7'),
-  ],
-)
-def test_bad_sources(source_of, labels, ids, error, message):
-  source = source_of(labels, ids, num_classes=3)
-  with pytest.raises(error, match=message):
-    build('native' if ids else 'pooled', source)
-
-
-@pytest.mark.parametrize('split', ['train', 'server', 'validation', 'test'])
-@pytest.mark.parametrize(
-  'labels, message',
-  [
-    ([0.0, 1.0], r'float64 \[2\]: give a vector of integers'),
-    ([[1, 0], [0, 1]], r'int64 \[2, 2\]: give a vector'),
-    ([False, True], 'bool'),
-    ([0, 3], 'from 0 to 3, outside'),
-    ([-2, 1], 'from -2 to 1, outside'),
-  ],
-)
-def test_labels_of_a_users_own_source(source_of, split, labels, message):
-  tiny = source_of([0, 1])
-  wrong = dataclasses.replace(tiny.train, labels=np.array(labels))
-  source = dataclasses.replace(tiny, **{split: wrong})
-  with pytest.raises(ValueError, match=f'labels of {split} .*{message}'):
-    build('pooled', source)
-
-
-@pytest.mark.parametrize(
   ('changes', 'message'),
   [
     ({'examples': np.array([0, 1, 1, 2])}, 'example 1 .*more than once'),
@@ -314,6 +283,19 @@ def test_labels_of_a_users_own_source(source_of, split, labels, message):
     ({'offsets': np.array([0, 2, 3])}, 'offsets'),
     ({'offsets': np.array([0, 4])}, 'offsets'),
     ({'client_names': ('a',)}, 'offsets'),
+    ({'client_names': ('a', 'a')}, "client_names begins with .'a', 'a'"),
+    ({'client_names': (1, 2)}, 'client_names begins with .1, 2'),
+    ({'client_names': 'ab'}, 'client_names'),
+    ({'client_names': (), 'offsets': np.array([0])}, 'client_names'),
+    ({'examples': np.empty(0, int), 'offsets': np.zeros(3, int)}, 'offsets'),
+    ({'examples': np.arange(4.0)}, r'examples is float64 \[4\]: give a vector'),
+    ({'examples': np.full(4, np.nan)}, 'examples is float64'),
+    ({'examples': np.arange(4)[:, None]}, r'examples is int64 \[4, 1\]'),
+    ({'examples': np.arange(4).astype(str)}, 'examples is <U'),
+    ({'offsets': np.array([0, 2.5, 4])}, 'offsets is float64'),
+    ({'server_indices': np.empty(0)}, 'server_indices is float64'),
+    ({'server_indices': np.arange(1, dtype=np.uint64)}, 'indices is uint64'),
+    ({'labelled_indices': np.array([1.0])}, 'labelled_indices is float64'),
   ],
 )
 def test_an_inconsistent_partition_is_refused(source_of, changes, message):
@@ -348,6 +330,26 @@ def test_a_partition_of_a_users_own(digits_of, paths):
     partitions.build(name, digits_of(), rows=0, seed=0)
   with pytest.raises(TypeError, match='returned None: .* the class Assign'):
     partitions.build('own_partition:LOST', digits_of(), seed=0)
+  with pytest.raises(TypeError, match='examples of Partition is of the type l'):
+    dataclasses.replace(partition, examples=partition.examples.tolist())
+
+
+@pytest.mark.parametrize(
+  'priors, message',
+  [
+    ([[0.5, np.nan], [0.5, 0.5]], 'not all numbers of at least 0'),
+    ([[0.5, 0.6], [0.5, 0.5]], 'sum to 1.1 instead of 1'),
+    ([[0.5, 0.5, 0.0]] * 3, 'for 1 clients and 2 classes'),
+  ],
+)
+def test_priors_of_a_users_own_sets(source_of, monkeypatch, priors, message):
+  held = u_sets.lay_out(
+    [[np.arange(4), np.arange(4, 8)]], np.array([priors]), ('a',), seed=0
+  )
+  own = PartitionSpec('own', 'x', lambda source, seed: held, in_sets=True)
+  monkeypatch.setitem(partitions.PARTITIONS._choices, 'own_sets', own)
+  with pytest.raises(ValueError, match=message):
+    partitions.build('own_sets', source_of([0, 1] * 4), seed=0)
 
 
 def test_integers_of_another_size_are_stored_as_others(digits_of, paths):

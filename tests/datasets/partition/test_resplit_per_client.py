@@ -17,8 +17,9 @@ def source_of(owners=OWNERS, labels=None, **changes):
   ids = None if owners is None else np.asarray(owners, object)
   images = numbers.astype(np.uint8).reshape(-1, 1, 1, 1)
   train = Split(images, labels.astype(np.int32), ids)
+  test = Split(images, np.maximum(train.labels, 0), ids)
   return Source(
-    'made', 'v1', 'Made', train, train, 3, (0.5,), (0.5,), 0, False, **changes
+    'made', 'v1', 'Made', train, test, 3, (0.5,), (0.5,), 0, False, **changes
   )
 
 
@@ -65,7 +66,10 @@ def test_validation_examples_have_labels():
   'changes, message',
   [
     ({'owners': None}, "made names no owners: choose split='80_5_15' or"),
-    ({'owners': range(len(OWNERS))}, 'none of whose owners has 10 labels'),
+    (
+      {'owners': [str(i) for i in range(len(OWNERS))]},
+      'none of whose owners has 10 labels',
+    ),
     ({'labels': [UNKNOWN] * len(OWNERS)}, 'none of whose owners has 10 labels'),
     ({'validation': source_of().train}, 'a validation split of its own'),
   ],
