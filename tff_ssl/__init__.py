@@ -116,7 +116,7 @@ _MODULE_OF = {
   'save_process': 'compiled',
   # Simulation.
   'ClientFaults': 'simulation.client_faults',
-  'ClientKeySource': 'simulation.client_sampling',
+  'ClientKeySource': 'simulation.client_reader',
   'build_context': 'simulation.contexts',
   'build_ray_context': 'simulation.ray_context',
   'compose_computation_with_reader': 'simulation.client_reader',

@@ -95,9 +95,9 @@ from tff_ssl.privacy import PrivacyAccount as PrivacyAccount
 from tff_ssl.privacy import ReleaseLedger as ReleaseLedger
 from tff_ssl.privacy import noise_multiplier_for as noise_multiplier_for
 from tff_ssl.simulation.client_faults import ClientFaults as ClientFaults
+from tff_ssl.simulation.client_reader import ClientKeySource as ClientKeySource
 from tff_ssl.simulation.client_reader import compose_computation_with_reader as compose_computation_with_reader
 from tff_ssl.simulation.client_reader import compose_with_reader as compose_with_reader
-from tff_ssl.simulation.client_sampling import ClientKeySource as ClientKeySource
 from tff_ssl.simulation.client_sampling import sample_keys as sample_keys
 from tff_ssl.simulation.contexts import build_context as build_context
 from tff_ssl.simulation.contexts import install_context as install_context

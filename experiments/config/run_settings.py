@@ -17,7 +17,7 @@ from tff_ssl.common.setting import (
   only_with,
   unless,
 )
-from tff_ssl.simulation import client_draws
+from tff_ssl.simulation import client_sampling
 
 
 @condition('a process that can be trained centrally')
@@ -340,7 +340,7 @@ TAKING_PART = (
     '(uniform), or rather those whose time of day it is (daytime); or each '
     'client by itself, as many on average (poisson).',
     default='uniform',
-    choices=client_draws.KINDS,
+    choices=client_sampling.KINDS,
     used_when=(_CLIENTS_TRAIN,),
   ),
   Setting(

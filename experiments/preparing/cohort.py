@@ -19,8 +19,8 @@ from experiments.config import checks
 from experiments.config.usage import UsageError, as_usage
 from tff_ssl.aggregators import recommended
 from tff_ssl.plans import Corruption
-from tff_ssl.simulation import client_draws
 from tff_ssl.simulation.client_faults import ClientFaults
+from tff_ssl.simulation.client_sampling import Draw
 
 _NAME = 'clients_per_round'
 
@@ -70,9 +70,9 @@ def check_has_clients(
     )
 
 
-def draw(settings, data) -> client_draws.Draw:
+def draw(settings, data) -> Draw:
   """Returns how clients are drawn."""
-  return client_draws.build(
+  return Draw(
     settings.client_sampling or 'uniform',
     num_clients=data.partition.num_clients,
     clients_per_round=settings.clients_per_round or 0,

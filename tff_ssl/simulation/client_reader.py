@@ -1,4 +1,4 @@
-"""Joins a learning process with a reader of client data.
+"""Learning processes over keys of clients, and a data source of such keys.
 
 In a simulation nothing bigger than a key should cross from Python into TFF each
 round: shipping a client's images costs more than a small model's training on
@@ -7,14 +7,98 @@ runs on the worker, in the same TensorFlow graph as the client's training.
 """
 
 import collections
+import dataclasses
+import struct
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import compat, compiled
+from tff_ssl import checks, compat, compiled
 from tff_ssl.simulation import client_sampling
+
+# Of the four fields of a `ClientKeyIterator`, and its round.
+_FORMAT = '<5q'
+_KEYS = compat.FederatedType(
+  compat.TensorType(np.int32, [len(client_sampling.KEY_FIELDS)]), compat.CLIENTS
+)
+
+
+class ClientKeySource(compat.FederatedDataSource):
+  """A data source of client keys for TFF programs (`train_model`)."""
+
+  def __init__(
+    self,
+    *,
+    num_clients: int,
+    num_groups: int = 1,
+    seed: int = 0,
+    redeal: bool = False,
+  ):
+    """Initializes the source.
+
+    Args:
+      num_clients: K >= 1, the number of clients.
+      num_groups: S >= 1, the number of groups of a round's participants.
+      seed: The seed of the sampling, >= 0.
+      redeal: See `sample_keys`; processes with `start_model='slot'` need it.
+
+    Raises:
+      ValueError: If an argument is out of range.
+    """
+    checks.integers_at_least(1, num_clients=num_clients, num_groups=num_groups)
+    checks.integers_at_least(0, seed=seed)
+    self._first = ClientKeyIterator(num_clients, num_groups, seed, redeal)
+
+  @property
+  def federated_type(self) -> compat.FederatedType:
+    return _KEYS
+
+  def iterator(self) -> 'ClientKeyIterator':
+    return dataclasses.replace(self._first)
+
+
+@dataclasses.dataclass
+class ClientKeyIterator(compat.FederatedDataSourceIterator):
+  """Selects the participants of one round after the other.
+
+  Each round is drawn once, so that the round is all that changes.
+  """
+
+  num_clients: int
+  num_groups: int
+  seed: int
+  redeal: bool
+  round_num: int = 0
+
+  @classmethod
+  def from_bytes(cls, buffer: bytes) -> 'ClientKeyIterator':
+    return cls(*struct.unpack(_FORMAT, buffer))
+
+  def to_bytes(self) -> bytes:
+    return struct.pack(_FORMAT, *dataclasses.astuple(self))
+
+  @property
+  def federated_type(self) -> compat.FederatedType:
+    return _KEYS
+
+  def select(self, k: int | None = None) -> list[np.ndarray]:
+    """Returns the keys of the next round's `k` participants.
+
+    Raises:
+      ValueError: Unless `num_groups <= k <= num_clients`.
+    """
+    if k is None or not self.num_groups <= k <= self.num_clients:
+      raise ValueError(
+        f'The clients per round must be between num_groups={self.num_groups} '
+        f'and num_clients={self.num_clients}, but are {k}.'
+      )
+    keys = client_sampling.sample_keys(
+      **dataclasses.asdict(self), clients_per_round=k
+    )
+    self.round_num += 1
+    return keys
 
 
 class ReadingProcess(tff.learning.templates.LearningProcess):

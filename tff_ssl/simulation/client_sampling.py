@@ -3,24 +3,83 @@
 A client crosses into TFF as a key, `int32 [4]`, with the fields `KEY_FIELDS`:
 its index in the client store; its group; its slot, which is its position among
 the participants of the round; and the group whose model it starts from. The
-participants of a round are a function of (seed, round, attempt), so the
-iterator's whole state is the round: it makes one attempt.
+participants of a round are a function of (seed, round, attempt). This module
+works without TensorFlow.
 """
 
-import struct
+import dataclasses
+import math
 from collections.abc import Collection
 
 import numpy as np
 
-from tff_ssl import compat
+from tff_ssl import checks
 from tff_ssl.common.randomness import Purpose, generator
-from tff_ssl.simulation import client_draws
 
 KEY_FIELDS = ('client', 'group', 'slot', 'start_group')
-KEY_TYPE = compat.TensorType(np.int32, [len(KEY_FIELDS)])
 # What keys have at their end where faults of clients are simulated
 # (`client_faults`).
 FAULT_FIELDS = ('corrupt', 'work')
+KINDS = ('uniform', 'poisson', 'daytime')
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw:
+  """How the participants of a round are drawn.
+
+  Attributes:
+    kind: 'uniform': C clients, without replacement. 'poisson': each client by
+      itself, with the probability C / K, so that C is a mean. 'daytime': C
+      clients without replacement, with probabilities in proportion to their
+      `availability`.
+    num_clients: K.
+    clients_per_round: C <= K.
+    seed: The run's seed, for 'daytime'.
+    rounds_per_day: For 'daytime'.
+
+  Raises:
+    ValueError: If the kind is unknown.
+  """
+
+  kind: str
+  num_clients: int
+  clients_per_round: int
+  seed: int = 0
+  rounds_per_day: int = 24
+
+  def __post_init__(self):
+    checks.choice(KINDS, kind=self.kind)
+
+  def __call__(
+    self, rng: np.random.Generator, round_num: int, resting: Collection[int]
+  ) -> np.ndarray:
+    """Returns the indices of the clients that are invited to a round.
+
+    Those that are `resting` cannot be.
+    """
+    clients, size = self.num_clients, self.clients_per_round
+    if self.kind == 'daytime':
+      weights = self.availability(round_num)
+      weights[list(resting)] = 0
+      shares = weights / weights.sum()
+      return rng.choice(clients, size, replace=False, p=shares)
+    if self.kind == 'poisson':
+      drawn, size = np.flatnonzero(rng.random(clients) < size / clients), None
+    else:
+      drawn = rng.permutation(clients)
+    return drawn[~np.isin(drawn, list(resting))][:size]
+
+  def availability(self, round_num: int) -> np.ndarray:
+    """Returns how available each client is at the time of day of a round.
+
+    It is (1 + cos(2 pi (t - p_k))) / 2, `float64 [K]`, with t the time of day
+    and p_k the time at which client k is idle most, both as shares of a day.
+    p_k is uniform. Such availability in cycles is described in Eichner et al.
+    (arXiv 1904.10120).
+    """
+    phases = generator(Purpose.DAYTIME, self.seed).random(self.num_clients)
+    time = round_num / self.rounds_per_day
+    return (1 + np.cos(2 * math.pi * (time - phases))) / 2
 
 
 def sample_keys(
@@ -32,7 +91,7 @@ def sample_keys(
   round_num: int,
   redeal: bool = False,
   attempt: int = 0,
-  draw: client_draws.Draw | None = None,
+  draw: Draw | None = None,
   resting: Collection[int] = (),
 ) -> list[np.ndarray]:
   """Samples the participants of a round and assigns them to groups.
@@ -64,10 +123,8 @@ def sample_keys(
   Raises:
     ValueError: If clients are drawn each by itself, for several groups.
   """
-  draw = draw or client_draws.build(
-    'uniform', num_clients=num_clients, clients_per_round=clients_per_round
-  )
-  if num_groups > 1 and client_draws.draws_each_by_itself(draw):
+  draw = draw or Draw('uniform', num_clients, clients_per_round)
+  if num_groups > 1 and draw.kind == 'poisson':
     raise ValueError(
       f"num_groups={num_groups} does not fit a 'poisson' draw, in which each "
       'client takes part whoever else does: groups are parts of those who are '
@@ -96,110 +153,3 @@ def sample_keys(
     starts = [group_of.get(c, g) for c, g in zip(clients, before, strict=True)]
   columns = (clients, groups, slots, starts)
   return list(np.stack(columns, axis=1).astype(np.int32))
-
-
-class ClientKeySource(compat.FederatedDataSource):
-  """A data source of client keys for TFF programs (`train_model`)."""
-
-  def __init__(
-    self,
-    *,
-    num_clients: int,
-    num_groups: int = 1,
-    seed: int = 0,
-    redeal: bool = False,
-  ):
-    """Initializes the source.
-
-    Args:
-      num_clients: K >= 1, the number of clients.
-      num_groups: S >= 1, the number of groups of a round's participants.
-      seed: The seed of the sampling, >= 0.
-      redeal: See `sample_keys`; processes with `start_model='slot'` need it.
-
-    Raises:
-      ValueError: If an argument is out of range.
-    """
-    for name, value, least in (
-      ('num_clients', num_clients, 1),
-      ('num_groups', num_groups, 1),
-      ('seed', seed, 0),
-    ):
-      if value < least:
-        raise ValueError(f'{name} must be at least {least}, but is {value}.')
-    self._fields = (num_clients, num_groups, seed, int(redeal))
-
-  @property
-  def federated_type(self) -> compat.FederatedType:
-    return compat.FederatedType(KEY_TYPE, compat.CLIENTS)
-
-  def iterator(self) -> 'ClientKeyIterator':
-    return ClientKeyIterator(*self._fields, round_num=0)
-
-
-class ClientKeyIterator(compat.FederatedDataSourceIterator):
-  """Selects the participants of one round after the other."""
-
-  _FORMAT = '<5q'
-
-  def __init__(
-    self,
-    num_clients: int,
-    num_groups: int,
-    seed: int,
-    redeal: int,
-    round_num: int,
-  ):
-    self._num_clients = num_clients
-    self._num_groups = num_groups
-    self._seed = seed
-    self._redeal = redeal
-    self._round = round_num
-
-  @classmethod
-  def from_bytes(cls, buffer: bytes) -> 'ClientKeyIterator':
-    return cls(*struct.unpack(cls._FORMAT, buffer))
-
-  def to_bytes(self) -> bytes:
-    return struct.pack(
-      self._FORMAT,
-      self._num_clients,
-      self._num_groups,
-      self._seed,
-      self._redeal,
-      self._round,
-    )
-
-  @property
-  def federated_type(self) -> compat.FederatedType:
-    return compat.FederatedType(KEY_TYPE, compat.CLIENTS)
-
-  def select(self, k: int | None = None) -> list[np.ndarray]:
-    """Returns the keys of the next round's `k` participants.
-
-    Args:
-      k: C, with `num_groups <= k <= num_clients`.
-
-    Raises:
-      ValueError: If `k` is out of range.
-    """
-    if k is None or not self._num_groups <= k <= self._num_clients:
-      raise ValueError(
-        f'The clients per round must be between num_groups={self._num_groups} '
-        f'and num_clients={self._num_clients}, but are {k}.'
-      )
-    keys = sample_keys(
-      num_clients=self._num_clients,
-      clients_per_round=k,
-      num_groups=self._num_groups,
-      seed=self._seed,
-      round_num=self._round,
-      redeal=bool(self._redeal),
-    )
-    self._round += 1
-    return keys
-
-  def __eq__(self, other: object) -> bool:
-    if not isinstance(other, ClientKeyIterator):
-      return NotImplemented
-    return self.to_bytes() == other.to_bytes()

@@ -18,7 +18,7 @@ with epy.lazy_imports():
   import tensorflow_federated as tff
 
   from tff_ssl import compat
-  from tff_ssl.simulation import client_reader, client_sampling, contexts
+  from tff_ssl.simulation import client_reader, contexts
 
 _READER_CLIENTS = 6
 _READER_SIZE = 12
@@ -100,7 +100,7 @@ def runs_under_train_model(problem: TinyProblem) -> None:
   process = client_reader.compose_with_reader(
     problem.process, _build_reader(problem)
   )
-  source = client_sampling.ClientKeySource(
+  source = client_reader.ClientKeySource(
     num_clients=_READER_CLIENTS, num_groups=problem.num_groups, seed=3
   )
   clients_per_round, rounds = 4, 2

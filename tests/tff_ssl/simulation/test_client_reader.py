@@ -77,7 +77,7 @@ def test_grouping_with_keys_equals_grouping_with_data(
   )
   with_keys = client_reader.compose_with_reader(process, reader)
   assert with_keys.next.type_signature.parameter[1] == tff.FederatedType(
-    client_sampling.KEY_TYPE, tff.CLIENTS
+    tff.TensorType(np.int32, [4]), tff.CLIENTS
   )
   # Who reads where it trains is sent nothing else, and sends nothing else.
   without = measure_communication(process)
@@ -209,3 +209,74 @@ class TestPlainData:
 
     with pytest.raises(TypeError, match='data_spec of the reader'):
       client_reader.compose_with_reader(process, wrong)
+
+
+def _sample(round_num, redeal=False):
+  return client_sampling.sample_keys(
+    num_clients=20,
+    clients_per_round=10,
+    num_groups=3,
+    seed=4,
+    round_num=round_num,
+    redeal=redeal,
+  )
+
+
+def test_sources_redeal_as_sampling_does():
+  iterator = client_reader.ClientKeySource(
+    num_clients=20, num_groups=3, seed=4, redeal=True
+  ).iterator()
+  iterator.select(10)
+  restored = client_reader.ClientKeyIterator.from_bytes(iterator.to_bytes())
+  for source in (iterator, restored):
+    keys = np.stack(source.select(10))
+    np.testing.assert_array_equal(keys, _sample(1, redeal=True))
+
+
+class TestIterator:
+  def _iterator(self):
+    return client_reader.ClientKeySource(
+      num_clients=20, num_groups=3, seed=4
+    ).iterator()
+
+  def test_selects_round_after_round(self):
+    iterator = self._iterator()
+    for round_num in range(3):
+      np.testing.assert_array_equal(iterator.select(10), _sample(round_num))
+
+  def test_resumes_from_bytes(self):
+    iterator = self._iterator()
+    iterator.select(10)
+    restored = client_reader.ClientKeyIterator.from_bytes(iterator.to_bytes())
+    assert restored == iterator
+    np.testing.assert_array_equal(restored.select(10), _sample(1))
+    assert restored != iterator
+    assert iterator != 'an iterator'
+
+  def test_type_is_that_of_the_keys(self):
+    expected = tff.FederatedType(tff.TensorType(np.int32, [4]), tff.CLIENTS)
+    source = client_reader.ClientKeySource(num_clients=5)
+    assert source.federated_type == expected
+    iterator = source.iterator()
+    assert iterator.federated_type == expected
+    for key in iterator.select(2):
+      assert key.shape == (4,) and key.dtype == np.int32
+
+  @pytest.mark.parametrize('k', [None, 0, 2, 21])
+  def test_a_refused_selection_does_not_advance_the_round(self, k):
+    iterator = self._iterator()
+    with pytest.raises(ValueError, match='num_groups=3 and num_clients=20'):
+      iterator.select(k)
+    assert iterator == self._iterator()
+
+  @pytest.mark.parametrize(
+    'changes, name',
+    [
+      ({'num_clients': 0}, 'num_clients'),
+      ({'num_groups': 0}, 'num_groups'),
+      ({'seed': -1}, 'seed'),
+    ],
+  )
+  def test_bad_arguments_are_named(self, changes, name):
+    with pytest.raises(ValueError, match=name):
+      client_reader.ClientKeySource(**{'num_clients': 5, **changes})

@@ -5,9 +5,10 @@ import random
 import numpy as np
 import pytest
 import scipy.stats
-import tensorflow_federated as tff
 
 from tff_ssl.simulation import client_sampling
+
+_K, _C = 20, 5
 
 
 def _sample(round_num=0, **changes):
@@ -104,61 +105,75 @@ def test_groups_do_not_change_who_takes_part(redeal):
     np.testing.assert_array_equal(several[:, 0], alone[:, 0])
 
 
-def test_sources_redeal_as_sampling_does():
-  iterator = client_sampling.ClientKeySource(
-    num_clients=20, num_groups=3, seed=4, redeal=True
-  ).iterator()
-  iterator.select(10)
-  restored = client_sampling.ClientKeyIterator.from_bytes(iterator.to_bytes())
-  for source in (iterator, restored):
-    keys = np.stack(source.select(10))
-    np.testing.assert_array_equal(keys, _sample(1, redeal=True))
+def _build(kind, clients_per_round=_C):
+  return client_sampling.Draw(kind, _K, clients_per_round, seed=2)
 
 
-class TestIterator:
-  def _iterator(self):
-    return client_sampling.ClientKeySource(
-      num_clients=20, num_groups=3, seed=4
-    ).iterator()
+def _drawn(kind, rounds, resting=()):
+  """Returns the participants of some rounds."""
+  draw = _build(kind)
+  return [
+    draw(np.random.default_rng([7, n]), n, resting) for n in range(rounds)
+  ]
 
-  def test_selects_round_after_round(self):
-    iterator = self._iterator()
-    for round_num in range(3):
-      np.testing.assert_array_equal(iterator.select(10), _sample(round_num))
 
-  def test_resumes_from_bytes(self):
-    iterator = self._iterator()
-    iterator.select(10)
-    restored = client_sampling.ClientKeyIterator.from_bytes(iterator.to_bytes())
-    assert restored == iterator
-    np.testing.assert_array_equal(restored.select(10), _sample(1))
-    assert restored != iterator
-    assert iterator != 'an iterator'
+def test_uniform_is_what_sampling_does_by_default():
+  for n in range(5):
+    drawn = _sample(n, draw=_build('uniform', 10))
+    np.testing.assert_array_equal(drawn, _sample(n))
 
-  def test_type_is_that_of_the_keys(self):
-    expected = tff.FederatedType(tff.TensorType(np.int32, [4]), tff.CLIENTS)
-    source = client_sampling.ClientKeySource(num_clients=5)
-    assert source.federated_type == expected
-    iterator = source.iterator()
-    assert iterator.federated_type == expected
-    for key in iterator.select(2):
-      assert key.shape == (4,) and key.dtype == np.int32
 
-  @pytest.mark.parametrize('k', [None, 0, 2, 21])
-  def test_a_refused_selection_does_not_advance_the_round(self, k):
-    iterator = self._iterator()
-    with pytest.raises(ValueError, match='num_groups=3 and num_clients=20'):
-      iterator.select(k)
-    assert iterator == self._iterator()
+def test_poisson_draws_each_client_by_itself():
+  rounds = 2000
+  drawn = _drawn('poisson', rounds)
+  sizes = np.array([len(clients) for clients in drawn])
+  # The size is binomial; its variance is that of independent clients.
+  expected = scipy.stats.binom(_K, _C / _K)
+  assert abs(sizes.mean() - _C) < 4 * expected.std() / np.sqrt(rounds)
+  np.testing.assert_allclose(sizes.var(), expected.var(), rtol=0.15)
+  counts = np.bincount(np.concatenate(drawn), minlength=_K)
+  assert scipy.stats.chisquare(counts).pvalue > 1e-3
+  keys = _sample(1, num_groups=1, draw=_build('poisson'))
+  assert [key[2] for key in keys] == list(range(len(keys)))
+  # Without its first client, others would change their groups.
+  with pytest.raises(ValueError, match="num_groups=2 does not fit a 'poisson'"):
+    _sample(1, num_groups=2, draw=_build('poisson'))
 
-  @pytest.mark.parametrize(
-    'changes, name',
-    [
-      ({'num_clients': 0}, 'num_clients'),
-      ({'num_groups': 0}, 'num_groups'),
-      ({'seed': -1}, 'seed'),
-    ],
+
+def test_by_day_clients_come_at_their_time():
+  """With one client in a round, the shares are those of availability."""
+  day, rounds = 4, 4000
+  draw = client_sampling.Draw('daytime', _K, 1, seed=2, rounds_per_day=day)
+  counts = np.zeros([day, _K])
+  for n in range(rounds):
+    (client,) = draw(np.random.default_rng([7, n]), n, ())
+    counts[n % day, client] += 1
+  phases = []
+  for time in range(day):
+    shares = draw.availability(time)
+    phases.append(2 * shares - 1)
+    often = shares > 0.05
+    seen, shares = counts[time, often], shares[often]
+    expected = seen.sum() * shares / shares.sum()
+    assert scipy.stats.chisquare(seen, expected).pvalue > 1e-3
+  # Cosines of times a quarter of a day apart: half a day later, the opposite.
+  np.testing.assert_allclose(phases[0], np.negative(phases[2]), atol=1e-12)
+  np.testing.assert_allclose(
+    np.square(phases[0]) + np.square(phases[1]), 1, atol=1e-12
   )
-  def test_bad_arguments_are_named(self, changes, name):
-    with pytest.raises(ValueError, match=name):
-      client_sampling.ClientKeySource(**{'num_clients': 5, **changes})
+  again = 2 * draw.availability(day) - 1
+  np.testing.assert_allclose(again, phases[0], atol=1e-12)
+
+
+@pytest.mark.parametrize('kind', ['uniform', 'poisson', 'daytime'])
+def test_who_rests_is_not_drawn(kind):
+  resting = np.arange(12)
+  for clients in _drawn(kind, 50, resting):
+    assert not set(clients) & set(resting)
+    assert len(set(clients)) == len(clients)
+    assert kind == 'poisson' or len(clients) == _C
+
+
+def test_an_unknown_kind():
+  with pytest.raises(ValueError, match="kind must be one of .*'monthly'"):
+    client_sampling.Draw('monthly', 3, 1)
