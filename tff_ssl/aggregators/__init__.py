@@ -7,8 +7,6 @@ from etils import epy
 with epy.lazy_api_imports(globals()):
   from tff_ssl.aggregators.group_mean import GroupMeanFactory
   from tff_ssl.aggregators.inspection import (
-    bounds_norms,
-    bounds_norms_of_weighted_values,
     collects_values,
     has_secure_sums,
     is_private,
@@ -16,13 +14,13 @@ with epy.lazy_api_imports(globals()):
   from tff_ssl.aggregators.normalized_mean import NormalizedMeanFactory
   from tff_ssl.aggregators.private_mean import PrivateMeanFactory
   from tff_ssl.aggregators.recommended import no_metrics, secure_metrics
-  from tff_ssl.aggregators.resting import rest_without_clients
   from tff_ssl.aggregators.robust_means import (
     CollectingFactory,
     GeometricMedianFactory,
     MedianFactory,
     TrimmedMeanFactory,
   )
+  from tff_ssl.aggregators.wrapping import rest_without_clients
 
 __all__ = [
   'CollectingFactory',
@@ -32,8 +30,6 @@ __all__ = [
   'NormalizedMeanFactory',
   'PrivateMeanFactory',
   'TrimmedMeanFactory',
-  'bounds_norms',
-  'bounds_norms_of_weighted_values',
   'collects_values',
   'has_secure_sums',
   'is_private',

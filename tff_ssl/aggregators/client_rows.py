@@ -35,11 +35,8 @@ def collect(
   Args:
     members: `<row=R, tag=int32, counts=bool>@CLIENTS` with R a float tensor of
       known shape.
-    report: A function of the rows, a float tensor `[n, ...]`, and of their
-      tags, `int32 [n]`, in TensorFlow. It is computed at the server.
-
-  Returns:
-    What `report` returns, at the server.
+    report: What becomes of the rows, a float tensor `[n, ...]`, and of their
+      tags, `int32 [n]`, at the server, in TensorFlow.
   """
   member_type = members.type_signature.member
   row_type = member_type['row']

@@ -87,6 +87,9 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
   where V is a structure of float tensors and V' the same structure with a
   leading dimension S. `mean` is zero for a group whose weight is zero. A client
   whose group lies outside [0, S) contributes nothing.
+
+  Attributes:
+    min_group_size: The fewest members of a group whose mean is in the result.
   """
 
   def __init__(
@@ -162,7 +165,7 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
       )
     if isinstance(mean_factory, robust_means.CollectingFactory):
       _check_beside_median(mean_factory, weight_sum_factory, min_group_size)
-    self._min_group_size = min_group_size
+    self.min_group_size = min_group_size
     self._clients_per_round = clients_per_round
     self._num_groups = num_groups
     self._inner_is_mean = mean_factory is not None
@@ -201,11 +204,6 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
       return self._create_private(value_type, weight_type)
     return self._create_means(value_type, weight_type)
 
-  @property
-  def min_group_size(self) -> int:
-    """The fewest members of a group whose mean is in the result."""
-    return self._min_group_size
-
   def _create_means(self, value_type, weight_type):
     """Creates the process of sums, or of a mean without noise."""
     is_weighted = self._inner_is_weighted
@@ -223,7 +221,7 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
         weights=(weights,),
         count=(count,),
       )
-      if self._min_group_size > 1:
+      if self.min_group_size > 1:
         members = tf.one_hot(group, self._num_groups, dtype=tf.int32)
         parts['members'] = (members * tf.cast(weight > 0, tf.int32),)
       return parts
@@ -244,7 +242,7 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
       count=weights.create(*types['count']),
     )
     _check_sum_of_weights(processes['weights'])
-    if self._min_group_size > 1:
+    if self.min_group_size > 1:
       processes['members'] = _sum_below(1, is_secure).create(*types['members'])
     return wrapping.wrap_aggregation(
       processes, split, self._divide, value_type, weight_type
@@ -268,9 +266,9 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
     measured = collections.OrderedDict(
       group_weights=results['weights'], values=measurements['values']
     )
-    if self._min_group_size == 1:
+    if self.min_group_size == 1:
       return result, measured
-    is_shown = results['members'] >= self._min_group_size
+    is_shown = results['members'] >= self.min_group_size
 
     def shown(rows):
       mask = stacks.per_row(is_shown, rows)

@@ -39,11 +39,9 @@ def has_secure_sums(computation: compat.Computation) -> bool:
 def sum_of_bits(
   computation: compat.Computation,
 ) -> Callable[[compat.Value], compat.Value]:
-  """Returns how to sum zeros and ones of clients beside what they send.
+  """Returns how to sum zeros and ones beside what a computation aggregates.
 
-  Args:
-    computation: Aggregates the rest. The sum is secure where it has secure
-      sums.
+  The sum is secure where the computation has secure sums.
   """
   if has_secure_sums(computation):
     return functools.partial(compat.federated_secure_sum_bitwidth, bitwidth=1)

@@ -70,24 +70,17 @@ class PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
       self._factory = kind.gaussian_adaptive(
         noise_multiplier, float(clients_per_round)
       )
-    elif secure:
-      self._factory = kind(
-        _fixed_query(noise_multiplier, clients_per_round, clip_norm),
-        tff.aggregators.SecureSumFactory(float(clip_norm), -float(clip_norm)),
-      )
-    else:
-      self._factory = kind.gaussian_fixed(
-        noise_multiplier, float(clients_per_round), float(clip_norm)
-      )
+      return
+    clip = float(clip_norm)
+    # The query of `gaussian_fixed`, which takes no inner aggregator.
+    query = tfp.NormalizedQuery(
+      tfp.GaussianSumQuery(clip, clip * noise_multiplier),
+      denominator=float(clients_per_round),
+    )
+    self._factory = kind(
+      query, tff.aggregators.SecureSumFactory(clip, -clip) if secure else None
+    )
 
   def create(self, value_type: compat.Type) -> tff.templates.AggregationProcess:
     """Creates the process for deltas of this type, a structure of floats."""
     return self._factory.create(value_type)
-
-
-def _fixed_query(noise_multiplier, clients_per_round, clip_norm):
-  """Returns the query of `gaussian_fixed`, which takes no inner aggregator."""
-  return tfp.NormalizedQuery(
-    tfp.GaussianSumQuery(float(clip_norm), float(clip_norm * noise_multiplier)),
-    denominator=float(clients_per_round),
-  )

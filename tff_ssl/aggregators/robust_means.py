@@ -91,7 +91,7 @@ class CollectingFactory(tff.aggregators.WeightedAggregationFactory):
     layout = _Layout(value_type)
 
     def to_member(value, weight):
-      return _member(layout.pack(value), tf.constant(0), weight > 0)
+      return layout.pack(value), tf.constant(0), weight > 0
 
     def report(rows, tags):
       del tags
@@ -119,7 +119,7 @@ class CollectingFactory(tff.aggregators.WeightedAggregationFactory):
     def to_member(value, weight):
       group = value['group']
       exists = (group >= 0) & (group < num_groups)
-      return _member(layout.pack(value['value']), group, (weight > 0) & exists)
+      return layout.pack(value['value']), group, (weight > 0) & exists
 
     def report(rows, groups):
       means = tf.map_fn(
@@ -360,10 +360,6 @@ class _Layout:
     )
 
 
-def _member(row, tag, counts):
-  return collections.OrderedDict(row=row, tag=tag, counts=counts)
-
-
 def _create(
   to_member: Callable[..., Any],
   report: Callable[..., Any],
@@ -374,15 +370,20 @@ def _create(
   """Creates a process that collects the clients' values.
 
   Args:
-    to_member: A client's part: from value and weight to what `client_rows`
-      collects, in TensorFlow.
+    to_member: A client's part, in TensorFlow: from value and weight to a row,
+      its tag, and whether it counts.
     report: The server's part, in TensorFlow; see `client_rows.collect`.
     value_type: Of a client's value.
     weight_type: Of its weight.
     measure: From the result to the measurements, both at the server.
   """
   wrapping.check_weight(weight_type)
-  pack = tff.tensorflow.computation(to_member, [value_type, weight_type])
+
+  @tff.tensorflow.computation(value_type, weight_type)
+  def pack(value, weight):
+    row, tag, counts = to_member(value, weight)
+    return collections.OrderedDict(row=row, tag=tag, counts=counts)
+
   # What there is to see of the process once others are around it.
   state = collections.OrderedDict([(inspection.OF_COLLECTED_VALUES, ())])
 

@@ -19,21 +19,13 @@ _ALL_STEPS = 100
 
 
 class Cohort(NamedTuple):
-  """The clients of a round.
+  """The clients of a round: keys for the process, and indices, `int32`."""
 
-  Attributes:
-    keys: Of those that report, for the process.
-    invited: `int32 [C]`, the indices of all clients that were asked.
-    dropped: Those of them that send nothing.
-    stragglers: Those that report, with a part of their steps only.
-    corrupt: Those that report, and are corrupt.
-  """
-
-  keys: list[np.ndarray]
+  keys: list[np.ndarray]  # Of those that report.
   invited: np.ndarray
-  dropped: np.ndarray
-  stragglers: np.ndarray
-  corrupt: np.ndarray
+  dropped: np.ndarray  # They send nothing.
+  stragglers: np.ndarray  # They report, with a part of their steps only.
+  corrupt: np.ndarray  # They report, and are corrupt.
 
 
 @dataclasses.dataclass(frozen=True)

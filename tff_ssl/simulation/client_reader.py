@@ -109,9 +109,7 @@ class ReadingProcess(tff.learning.templates.LearningProcess):
       make.
   """
 
-  def __init__(self, *args, form, **kwargs):
-    super().__init__(*args, **kwargs)
-    self.form = form
+  form: compiled.Form
 
 
 def compose_with_reader(
@@ -153,15 +151,16 @@ def compose_with_reader(
       compat.federated_map(with_containers, state), metrics
     )
 
-  return ReadingProcess(
+  reading = ReadingProcess(
     process.initialize,
     next_fn,
     process.get_model_weights,
     process.set_model_weights,
     get_hparams_fn=process.get_hparams,
     set_hparams_fn=process.set_hparams,
-    form=form,
   )
+  reading.form = form
+  return reading
 
 
 def _by_index(
@@ -181,12 +180,9 @@ def _by_index(
   if client_ids is None:
     return reader
   ids = list(client_ids)
-
-  @tff.tensorflow.computation(np.int32)
-  def read(index):
-    return reader(tf.constant(ids)[index])
-
-  return read
+  return tff.tensorflow.computation(
+    lambda index: reader(tf.constant(ids)[index]), np.int32
+  )
 
 
 def compose_computation_with_reader(
@@ -214,9 +210,7 @@ def compose_computation_with_reader(
     return server_value, computation(server_value, data)
 
   one_graph = compiled.computation_of(_form_in_one_graph(as_round, reader))
-  result_type = computation.type_signature.result
-
-  with_containers = _restore_containers(result_type)
+  with_containers = _restore_containers(computation.type_signature.result)
 
   @compat.federated_computation(server_type, _keys_type(clients_type.member))
   def read_then_compute(server_value, keys):
@@ -252,12 +246,7 @@ def _restore_containers(type_: compat.FederatedType) -> compat.Computation:
 
   The form of `_form_in_one_graph` forgets them, such as a state's named tuple.
   """
-
-  @tff.tensorflow.computation(type_.member)
-  def with_containers(value):
-    return value
-
-  return with_containers
+  return tff.tensorflow.computation(lambda value: value, type_.member)
 
 
 def _form_in_one_graph(
@@ -268,22 +257,11 @@ def _form_in_one_graph(
   In this form all that a client does is one TensorFlow graph. As two, the
   dataset would be serialized on its way from the first to the second, which
   costs milliseconds per client and memory of the worker that is never freed.
-
-  Args:
-    round_computation: `(<S@SERVER, {D}@CLIENTS> -> <S@SERVER, R@SERVER>)`.
-    reader: `(int32 -> D)`, from a client's index to its examples.
-
-  Returns:
-    The form of `(<S@SERVER, {int32[4]}@CLIENTS> -> <S@SERVER, R@SERVER>)`.
-
-  Raises:
-    TypeError: If the reader does not return what the round takes.
   """
   state_type, clients_type = round_computation.type_signature.parameter
   data_type = clients_type.member
   context_names = _context_names(data_type)
   keys_type = _keys_type(data_type)
-
   has_own_context = isinstance(reader.type_signature.result, compat.StructType)
 
   @tff.tensorflow.computation(keys_type.member)
@@ -291,11 +269,11 @@ def _form_in_one_graph(
     data = reader(key[0])
     if not context_names:
       return data
-    examples, own = data, {}
-    if has_own_context:
-      examples, own = data['examples'], data['context']
     fields = dict(zip(_key_fields(data_type), tf.unstack(key), strict=True))
-    fields.update(own)
+    examples = data
+    if has_own_context:
+      examples = data['examples']
+      fields.update(data['context'])
     missing = sorted(set(context_names) - fields.keys())
     if missing:
       raise TypeError(

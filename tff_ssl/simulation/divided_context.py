@@ -52,12 +52,7 @@ class DividedContext(compat.SyncContext):
     self._merge_all = functools.lru_cache(_merge_all)
 
   def invoke(self, comp, arg=None):
-    """Computes `comp` on `arg`.
-
-    Raises:
-      ValueError: If the computation cannot be divided, since one aggregation
-        depends on another.
-    """
+    """Computes `comp` on `arg`; no aggregation may depend on another one."""
     if not _is_divisible(comp):
       return self._local.invoke(comp, arg)
     form = self._compile(comp)
@@ -93,12 +88,9 @@ def _is_divisible(comp) -> bool:
 
 
 def _merge_all(merge: compat.Computation, number: int) -> compat.Computation:
-  """Returns the computation that merges so many aggregates, in order.
+  """Returns the computation that merges so many aggregates, in order."""
 
-  A call for each aggregate would turn the merged ones to NumPy and back each
-  time.
-  """
-
+  # A call for each aggregate would turn the merged ones to NumPy and back.
   @compat.federated_computation([merge.type_signature.result] * number)
   def merge_all(aggregates):
     return functools.reduce(merge, [aggregates[i] for i in range(number)])

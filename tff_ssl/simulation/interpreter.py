@@ -40,12 +40,10 @@ class Call:
   """One invocation: its clients, and how it ends.
 
   Attributes:
-    num_clients: How many clients there are.
-    begun: Futures of those that have begun and were not accumulated.
+    begun: Futures of clients that have begun and were not accumulated.
   """
 
   def __init__(self, num_clients: int, at_once: int):
-    """Initializes the call."""
     self.num_clients = num_clients
     self._at_once = min(at_once, num_clients)
     self._running: set[int] = set()
@@ -81,12 +79,9 @@ class Call:
   def of_clients(self, compute: Callable[[int, int], object]) -> Iterator:
     """Yields what `compute` returns for each client, in order.
 
-    Args:
-      compute: From the index of a client, and that of the slot in which it is
-        computed, in which there is no other meanwhile.
-
-    Raises:
-      Exception: What `compute` raises for the first client that fails.
+    It is given the index of a client, and that of the slot in which the client
+    is computed, in which there is no other meanwhile. What it raises for the
+    first client that fails ends the call.
     """
     jobs = queue.SimpleQueue()
 
@@ -151,12 +146,7 @@ class Program:
     comp: compat.Computation,
     functions: tensorflow_blocks.TensorFlowBlocks,
   ):
-    """Compiles a computation.
-
-    Raises:
-      NotImplementedError: If it has a part that is neither TensorFlow nor an
-        intrinsic of TFF, such as one of JAX.
-    """
+    """Compiles a computation; `InProcessContext.invoke` says which it can."""
     self._functions = functions
     tree, _ = tff.tensorflow.replace_intrinsics_with_bodies(
       comp.to_building_block()
@@ -428,12 +418,7 @@ _INTRINSICS = {
 
 
 def data_set(rows: Iterable, element: compat.Type) -> tf.data.Dataset:
-  """Returns a data set.
-
-  Args:
-    rows: Its elements, as of the module or as a caller has them.
-    element: Their type.
-  """
+  """Returns a data set of rows, as of the module or as a caller has them."""
   return compat.make_data_set_from_elements(
     None, [egest(ingest(row, element), element) for row in rows], element
   )
@@ -442,8 +427,7 @@ def data_set(rows: Iterable, element: compat.Type) -> tf.data.Dataset:
 def ingest(value, type_: compat.Type):
   """Returns what is computed with, from what a caller has.
 
-  Raises:
-    TypeError, ValueError: If the value is not of the type.
+  A value that is not of the type is a `TypeError` or `ValueError`.
   """
   if isinstance(type_, compat.FederatedType):
     if _lies_at_each_client(type_):

@@ -53,9 +53,8 @@ def bound_command(*command: str) -> list[str]:
 def taken_cores(cores: int) -> Iterator[set[int]]:
   """Takes cores of this machine, until the context or the process ends.
 
-  Yields:
-    Their numbers; fewer than asked for, and at least one, where others that
-    also come through here have taken the rest.
+  There are fewer than asked for, and at least one, where others that also come
+  through here have taken the rest.
   """
   folder = pathlib.Path(tempfile.gettempdir(), f'{_LOCKS}_{os.getuid()}')
   folder.mkdir(exist_ok=True)
@@ -74,14 +73,9 @@ def taken_cores(cores: int) -> Iterator[set[int]]:
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-  """How a command ended.
+  """How a command ended, and the end of what it printed."""
 
-  Attributes:
-    exit_code: Its exit code, or minus the signal that ended it.
-    output: The end of what it printed.
-  """
-
-  exit_code: int
+  exit_code: int  # Or minus the signal that ended it.
   output: str
 
 
@@ -90,18 +84,9 @@ def run(
 ) -> Ended:
   """Runs a command on cores of this machine that no other one has taken.
 
-  Interrupted as by Ctrl-C, once or several times, it ends the command by one
-  SIGTERM and waits for it.
-
-  Args:
-    command: The path of a program, and its arguments.
-    cores: How many cores.
-    folder: The working folder.
-    import_from: A folder from which Python imports, too.
-
-  Raises:
-    ValueError: If it is called outside the main thread, in which Ray runs a
-      task.
+  It runs in `folder`, and Python imports from `import_from`, too. Interrupted
+  as by Ctrl-C, once or several times, this ends the command by one SIGTERM and
+  waits for it. Call it in the main thread, in which Ray runs a task.
   """
   search = [import_from, os.environ.get('PYTHONPATH', '')]
   with (

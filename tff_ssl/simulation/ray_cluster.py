@@ -130,13 +130,9 @@ class Watch:
     futures: Sequence[concurrent.futures.Future],
     timeout: float | None = None,
   ) -> set[concurrent.futures.Future]:
-    """Waits for the first of some futures.
+    """Waits for the first of some futures, and returns those that are done.
 
-    Returns:
-      Those that are done.
-
-    Raises:
-      RuntimeError: If the cluster does not answer any more.
+    If the cluster does not answer any more, this is a `RuntimeError`.
     """
     done, _ = concurrent.futures.wait(
       [*futures, self._lost],

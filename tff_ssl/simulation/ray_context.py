@@ -151,8 +151,7 @@ class _Process:
   """One process of the cluster, as this one sees it.
 
   Attributes:
-    actor: The handle of its actor.
-    answer: The future of what it will answer next; `None` if it is idle.
+    answer: What it will answer next; `None` if it is idle.
     part: The index of the part that it computes, or `_OF_NO_ROUND`; `None` if
       it computes none, as while it starts.
     deadline: Until when it must have answered, as of `time.monotonic`.
@@ -230,22 +229,14 @@ class _Pool:
     return self._call(start)
 
   def wait_for_first(self) -> None:
-    """Waits until a process can compute.
-
-    Raises:
-      RuntimeError: If none can.
-    """
+    """Waits until a process can compute."""
     nothing = _Round(0)
     while all(process.answer is not None for process in self._processes):
       for index in self._wait():
         self._receive(index, nothing)
 
   def compute(self, comp: compat.Computation, arguments: Sequence[Any]) -> list:
-    """As `divided_context.ComputeParts`.
-
-    Raises:
-      RuntimeError: If a part fails, or no process is there to compute it.
-    """
+    """Computes parts, as `divided_context.ComputeParts`."""
     with self._lock:
       return self._compute(comp, arguments)
 
@@ -263,9 +254,9 @@ class _Pool:
         if process.answer is None and round_.waiting:
           process.part = round_.waiting.popleft()
           own = owns[process.part]
-          luggage = travelling_files.read(self._folders_of(own))
+          files = travelling_files.read(self._folders_of(own))
           task = self._call(
-            process.actor.compute.remote, *computation, shared, own, luggage
+            process.actor.compute.remote, *computation, shared, own, files
           )
           process.answer = task.future()
           process.deadline = time.monotonic() + self._part_timeout_s
@@ -321,8 +312,8 @@ class _Pool:
       return
     self._failed_starts = 0
     if process.part not in (None, _OF_NO_ROUND):
-      round_.results[process.part], luggage = result
-      travelling_files.write(luggage)
+      round_.results[process.part], files = result
+      travelling_files.write(files)
     process.rest()
 
   def _replace(self, index, round_, why) -> None:

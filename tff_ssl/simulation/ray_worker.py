@@ -55,12 +55,7 @@ class RayWorker:
     self._computations = collections.OrderedDict()
 
   def check(self) -> int:
-    """Returns the process id, once it can compute.
-
-    Raises:
-      RuntimeError: If it does not find a file that it needs, or cannot write
-        one that it is sent.
-    """
+    """Returns the process id, once it has all files and can compute."""
     for offer in self._equipment.offers:
       import ray  # Is there, in a process that it has started.
 
@@ -71,7 +66,7 @@ class RayWorker:
         file.read(1)
     return os.getpid()
 
-  def compute(self, key: str, serialized, shared, own, luggage):
+  def compute(self, key: str, serialized, shared, own, files):
     """Computes what a part of the clients contributes to a round.
 
     Args:
@@ -80,14 +75,10 @@ class RayWorker:
         read only where the computation is not known yet.
       shared: The elements of the argument that all parts share, by index.
       own: The other elements, by index.
-      luggage: Files that the computation finds, by folder.
+      files: What the computation finds, by folder and name.
 
     Returns:
       The result, and the files that it has written into these folders.
-
-    Raises:
-      RuntimeError: If the computation fails, with its first cause, or the files
-        cannot be written.
     """
     elements = {**shared, **own}
     if WHOLE in elements:
@@ -96,9 +87,9 @@ class RayWorker:
       argument = tff.structure.Struct.unnamed(
         *(elements[index] for index in range(len(elements)))
       )
-    for folder, files in luggage.items():
+    for folder, contents in files.items():
       with _explaining('write', folder, _CHOOSE):
-        travelling_files.make_equal({folder: files})
+        travelling_files.make_equal({folder: contents})
     try:
       result = self._context.invoke(
         self._computation(key, serialized), argument
@@ -106,7 +97,7 @@ class RayWorker:
     except Exception as error:
       # Errors of gRPC cannot be sent.
       raise RuntimeError(processes.first_cause(error)) from None
-    return result, travelling_files.changes(luggage)
+    return result, travelling_files.changes(files)
 
   def _computation(self, key, serialized):
     if key not in self._computations:

@@ -56,8 +56,7 @@ class TensorFlowBlocks:
 
     Args:
       num_slots: How many calls may run at a time, each in a slot of its own.
-      device: Where functions are called, such as `'/CPU:0'`; by default
-        TensorFlow decides.
+      device: As of `InProcessContext`.
     """
     self._num_slots, self._device = num_slots, device
     self._functions = weakref.WeakValueDictionary()

@@ -62,9 +62,9 @@ def read(folders: Sequence[str]) -> dict[str, Contents]:
   return {folder: _contents(pathlib.Path(folder)) for folder in folders}
 
 
-def make_equal(luggage: Mapping[str, Contents]) -> None:
+def make_equal(contents: Mapping[str, Contents]) -> None:
   """Gives folders of this machine the contents that they have elsewhere."""
-  for folder, wanted in luggage.items():
+  for folder, wanted in contents.items():
     place = pathlib.Path(folder)
     present = _contents(place)
     for name in present.keys() - wanted.keys():
@@ -72,17 +72,17 @@ def make_equal(luggage: Mapping[str, Contents]) -> None:
     write({folder: _new(wanted, present)})
 
 
-def changes(luggage: Mapping[str, Contents]) -> dict[str, Contents]:
+def changes(contents: Mapping[str, Contents]) -> dict[str, Contents]:
   """Returns the files that were written since `make_equal`."""
   return {
     folder: _new(_contents(pathlib.Path(folder)), before)
-    for folder, before in luggage.items()
+    for folder, before in contents.items()
   }
 
 
-def write(luggage: Mapping[str, Contents]) -> None:
+def write(contents: Mapping[str, Contents]) -> None:
   """Writes files; each is there as a whole or not at all."""
-  for folder, files in luggage.items():
+  for folder, files in contents.items():
     os.makedirs(folder, exist_ok=True)
     for name, content in files.items():
       # Whoever needs them on the disk waits for all of them at once.

@@ -59,7 +59,6 @@ class Worker:
   Attributes:
     port: TCP port on which the worker listens.
     stub: What TFF's executors send their requests to.
-    pid: Process id.
     is_stopped: Whether `stop` was called; a death does not set it.
   """
 
@@ -69,9 +68,6 @@ class Worker:
     Args:
       clients_at_once: How many clients are computed at a time; -1 for all.
       threads_per_op: Threads of one TensorFlow op; 0 for one on each core.
-
-    Raises:
-      RuntimeError: If the worker cannot start, naming the cause and remedy.
     """
     if not _BINARY.is_file():
       raise RuntimeError(f'The TFF worker {_BINARY} is missing: {_REINSTALL}.')
@@ -130,14 +126,7 @@ class Worker:
     ready.cancel()
 
   def check(self, within_s: float = 0.0) -> None:
-    """Makes sure that the worker runs.
-
-    Args:
-      within_s: Seconds in which it may still end.
-
-    Raises:
-      RuntimeError: If it has ended, or was stopped.
-    """
+    """Raises `RuntimeError` if the worker is stopped, or ends `within_s`."""
     if self.is_stopped:
       raise RuntimeError('The TFF worker was stopped: call install_context.')
     try:
@@ -246,11 +235,7 @@ class _WorkerContext(compat.SyncExecutionContext):
 def build(
   default_num_clients: int, clients_at_once: int, threads_per_op: int
 ) -> compat.SyncContext:
-  """Starts a worker and returns a context on it.
-
-  Raises:
-    RuntimeError: If the worker cannot start.
-  """
+  """Starts a worker and returns a context on it."""
   worker = Worker(clients_at_once, threads_per_op)
   return _WorkerContext(
     executor_fn=_CheckedFactory(worker, default_num_clients),

@@ -65,14 +65,14 @@ def test_a_fetch_that_fails_leaves_nothing_in_its_place(offer):
 def test_folders_become_equal_and_tell_what_is_new(tmp_path):
   full, none = str(tmp_path / 'full'), str(tmp_path / 'none')
   travelling_files.write({full: {'a': b'1', 'b': b'2'}})
-  luggage = travelling_files.read([full, none])
-  assert luggage == {full: {'a': b'1', 'b': b'2'}, none: {}}
+  contents = travelling_files.read([full, none])
+  assert contents == {full: {'a': b'1', 'b': b'2'}, none: {}}
   travelling_files.write({full: {'a': b'old', 'left': b'over'}})
-  travelling_files.make_equal(luggage)
-  assert travelling_files.read([full]) == {full: luggage[full]}
-  assert travelling_files.changes(luggage) == {full: {}, none: {}}
+  travelling_files.make_equal(contents)
+  assert travelling_files.read([full]) == {full: contents[full]}
+  assert travelling_files.changes(contents) == {full: {}, none: {}}
   travelling_files.write({full: {'c': b'3'}, none: {'d': b'4'}})
-  new = travelling_files.changes(luggage)
+  new = travelling_files.changes(contents)
   assert new == {full: {'c': b'3'}, none: {'d': b'4'}}
 
 
@@ -102,13 +102,13 @@ def test_a_client_keeps_its_state_on_whichever_machine(worker, tmp_path):
       return old + number
 
   worker._computations['add'] = add
-  luggage = {folder: {}}
+  contents = {folder: {}}
   for number, total in ((1, 1), (5, 6), (4, 10)):
     result, new = worker.compute(
-      'add', [], {}, {ray_worker.WHOLE: number}, luggage
+      'add', [], {}, {ray_worker.WHOLE: number}, contents
     )
     assert result == total
-    luggage[folder].update(new[folder])
+    contents[folder].update(new[folder])
     shutil.rmtree(folder)
 
 
