@@ -38,7 +38,7 @@ def share():
     ('tests/tff_parity/fed_avg.py', 'test-cases'),
     ('experiments/recipes/ssfl_table2.csv', 'test-tables'),
     ('experiments/running/round_loop.py', 'test-runs'),
-    ('experiments/artifacts/stored_arrays.py', 'test-runs'),
+    ('experiments/artifacts/checkpoints.py', 'test-runs'),
     ('tff_ssl/models/residual.py', 'test-parts'),
   ],
 )

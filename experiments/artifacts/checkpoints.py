@@ -3,8 +3,7 @@
 The checkpoint of round 12 is the folder `round_00000012`: `state.npz` with the
 flattened state, maybe further files, and `manifest.json` with the SHA-256 of
 each of them and of itself, by which damage is recognised, but not forgery. No
-file needs pickle, so that reading a checkpoint cannot run code. Where clients
-keep states, in files elsewhere, the manifest names those that belong to it.
+file needs pickle, so that reading a checkpoint cannot run code.
 """
 
 import contextlib
@@ -15,29 +14,24 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tree
 
-from experiments.artifacts import durable_files, run_folder, stored_arrays
+from datasets.files import npz_files
+from experiments.artifacts import durable_files, run_folder
 
-_FORMAT = 1
+_FORMAT = 2
 _STATE = 'state.npz'
 _MANIFEST = 'manifest.json'
-_INDENT = 2  # Of the manifest.
 # If the first checkpoint of a round is damaged, a second one has the suffix .1,
 # since a rename cannot replace a folder.
 _NAME = re.compile(r'round_(\d{8,})(?:\.(\d+))?')
 # The fields of every manifest, beside its own SHA-256.
-_FIELDS = {
-  'format': int,
-  'round': int,
-  'fingerprint': dict,
-  'leaves': list,
-  'files': dict,
-}
+_FIELDS = {'format': int, 'round': int, 'fingerprint': dict, 'files': dict}
 
 
 class CheckpointError(RuntimeError):
@@ -46,6 +40,45 @@ class CheckpointError(RuntimeError):
 
 class UnsoundCheckpointError(Exception):
   """A checkpoint cannot be used; the text says what is damaged."""
+
+
+def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
+  """Returns the content of a file of arrays, by name."""
+  buffer = io.BytesIO()
+  np.savez(buffer, **arrays)
+  return buffer.getvalue()
+
+
+def unpack_arrays(content: bytes) -> dict[str, np.ndarray]:
+  """Returns the arrays of a file by sorted name, if `pack_arrays` made it.
+
+  NumPy allocates what a header declares before it reads, and unpacks what is
+  packed, however large it becomes. So sizes are compared first; nothing is
+  unpickled.
+  """
+  try:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+      members = archive.infolist()
+      if sum(member.file_size for member in members) > len(content):
+        raise ValueError('its parts are larger than the whole')
+      for member in members:
+        if member.compress_type != zipfile.ZIP_STORED:
+          raise ValueError(f'{member.filename} is packed, as np.savez does not')
+        with archive.open(member) as stream:
+          _, _, declared = npz_files.read_npy_header(stream)
+        if declared != member.file_size:
+          raise ValueError(
+            f'{member.filename} declares {declared} bytes and has '
+            f'{member.file_size}'
+          )
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+      return {name: arrays[name] for name in sorted(arrays.files)}
+  except MemoryError:
+    raise
+  # The readers of zip and npy raise a dozen types where bytes make no sense to
+  # them: whatever it is, np.savez did not write the file.
+  except Exception as error:
+    raise ValueError(f'no file of np.savez: {error}') from error
 
 
 def _as_array(path: tuple, leaf: Any) -> np.ndarray:
@@ -66,20 +99,14 @@ def _name(path: tuple) -> str:
   return '/'.join(map(str, path)) or 'its root'
 
 
-def _flatten(state: Any) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
-  """Returns the arrays of `state`, and the name, dtype and shape of each."""
-  arrays, specs = [], []
-  for path, leaf in tree.flatten_with_path(state):
+def _flatten(state: Any) -> dict[str, np.ndarray]:
+  """Returns the arrays of a state by place, name, dtype and shape."""
+  arrays = {}
+  for place, (path, leaf) in enumerate(tree.flatten_with_path(state)):
     array = _as_array(path, leaf)
-    arrays.append(array)
-    specs.append(
-      {
-        'name': _name(path),
-        'dtype': array.dtype.name,
-        'shape': list(array.shape),
-      }
-    )
-  return arrays, specs
+    label = f'{place:05d} {_name(path)} {array.dtype.name} {list(array.shape)}'
+    arrays[label] = array
+  return arrays
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
@@ -105,15 +132,13 @@ class CheckpointManager:
   ):
     """Prepares the folder and removes the files of an interrupted save.
 
-    Args:
-      folder: Folder of the checkpoints; no other manager may use it.
-      template_state: A state with the structure, dtypes and shapes to save.
-      fingerprint: The settings that must not change when the run is resumed.
-      keep: How many checkpoints to keep; with 2, one may be damaged.
+    All states have the structure, dtypes and shapes of the template. The
+    settings in the fingerprint must not change when the run is resumed. Of so
+    many checkpoints that are kept, all but one may be damaged.
     """
     self._folder = pathlib.Path(folder)
     self._template = template_state
-    self._template_arrays, self._specs = _flatten(template_state)
+    self._arrays = _flatten(template_state)
     # As it will be read: JSON has no tuples.
     self._fingerprint = json.loads(json.dumps(fingerprint))
     self._keep = keep
@@ -165,42 +190,27 @@ class CheckpointManager:
     self,
     round_number: int,
     state: Any,
-    client_states: Mapping[str, str] | None = None,
     files: Mapping[str, bytes] | None = None,
   ) -> None:
-    """Saves a state; on return it is on the disk.
+    """Saves a state and further files; on return they are on the disk.
 
-    Args:
-      round_number: Rounds done; not less than at the newest sound checkpoint.
-      state: A state with the structure of the template.
-      client_states: The SHA-256 of each client's state that belongs to this
-        checkpoint, by the name of its file, which is on the disk already.
-        `None` where clients keep no state.
-      files: The contents of further files, by name.
+    The rounds done may not be less than at the newest sound checkpoint.
     """
-    arrays, specs = _flatten(state)
-    self._check_structure(specs, 'The state to save')
-    buffer = io.BytesIO()
-    np.savez(
-      buffer, **{f'leaf_{i:05d}': _bits(a) for i, a in enumerate(arrays)}
-    )
-    contents = {_STATE: buffer.getvalue(), **(files or {})}
+    arrays = _flatten(state)
+    self._check_structure(list(arrays), 'The state to save')
+    packed = pack_arrays({name: _bits(array) for name, array in arrays.items()})
+    contents = {_STATE: packed, **(files or {})}
     manifest = {
       'format': _FORMAT,
       'round': round_number,
       'fingerprint': self._fingerprint,
-      'leaves': specs,
       'files': {
         name: durable_files.sha256(content)
         for name, content in contents.items()
       },
     }
-    if client_states is not None:
-      manifest['client_states'] = dict(client_states)
-    manifest = durable_files.seal(manifest, _INDENT)
-    contents[_MANIFEST] = json.dumps(
-      manifest, indent=_INDENT, sort_keys=True
-    ).encode()
+    manifest = durable_files.seal(manifest)
+    contents[_MANIFEST] = json.dumps(manifest, indent=2).encode()
     try:
       durable_files.write_folder(self._new_path(round_number), contents)
     except OSError as error:
@@ -262,29 +272,23 @@ class CheckpointManager:
 
   def load_latest(
     self,
-    check_client_states: Callable[[int, Mapping[str, str] | None], None]
-    | None = None,
+    accept: Callable[[int, dict[str, bytes]], None] = lambda number, files: (
+      None
+    ),
   ) -> tuple[int, Any, dict[str, bytes]] | None:
-    """Loads the newest sound checkpoint.
+    """Returns round, state and further files of the newest sound checkpoint.
 
-    Args:
-      check_client_states: Called with the round of a checkpoint and what `save`
-        got as `client_states`. It raises `UnsoundCheckpointError` where the
-        files do not match; an older checkpoint is then tried.
-
-    Returns:
-      Its round, state (numpy arrays where the template has arrays or tensors),
-      and further files by name; `None` if there is no checkpoint at all.
+    The state has numpy arrays where the template has arrays or tensors. Where
+    `accept` raises `UnsoundCheckpointError` for a round and its further files,
+    an older checkpoint is tried. Without any checkpoint it is `None`.
     """
     faults = []
     for path, round_number in reversed(_find(self._folder).items()):
       try:
         manifest, files = _read(path, round_number)
         run_folder.check_fingerprint(manifest['fingerprint'], self._fingerprint)
-        self._check_structure(manifest['leaves'], f'The checkpoint {path}')
-        state = self._unflatten(_arrays(files.pop(_STATE, b'')))
-        if check_client_states is not None:
-          check_client_states(round_number, manifest.get('client_states'))
+        state = self._unflatten(files.pop(_STATE, b''), path)
+        accept(round_number, files)
       except (UnsoundCheckpointError, OSError) as error:
         self._damaged.add(path)
         faults.append(f'{path.name}: {error}')
@@ -305,32 +309,41 @@ class CheckpointManager:
       )
     return None
 
-  def _check_structure(self, specs: list[dict[str, Any]], what: str) -> None:
-    if len(specs) != len(self._specs):
+  def _check_structure(self, found: Sequence[str], what: str) -> None:
+    remedy = 'use the process and model that it was made with.'
+    if len(found) != len(self._arrays):
       raise ValueError(
-        f'{what} has {len(specs)} arrays and this process {len(self._specs)}: '
-        'use the process and model that it was made with.'
+        f'{what} has {len(found)} arrays and this process '
+        f'{len(self._arrays)}: {remedy}'
       )
-    for found, own in zip(specs, self._specs, strict=True):
-      if found != own:
+    for other, own in zip(found, self._arrays, strict=True):
+      if other != own:
         raise ValueError(
-          f'{what} has {found} where this process has {own}: use the process '
-          'and model that it was made with.'
+          f'{what} has {other} where this process has {own}: {remedy}'
         )
 
-  def _unflatten(self, arrays: list[np.ndarray]) -> Any:
-    found = [(array.dtype, array.shape) for array in arrays]
-    own = [(_bits(array).dtype, array.shape) for array in self._template_arrays]
-    if found != own:
-      raise UnsoundCheckpointError(
-        f'its {_STATE} holds other arrays than its manifest says'
-      )
-    leaves = []
-    for array, spec, leaf in zip(
-      arrays, self._template_arrays, tree.flatten(self._template), strict=True
+  def _unflatten(self, content: bytes, path: pathlib.Path) -> Any:
+    """Returns the state of the checkpoint at `path`, from its verified file."""
+    try:
+      arrays = unpack_arrays(content)
+    except ValueError as error:
+      raise UnsoundCheckpointError(f'its {_STATE} cannot be read') from error
+    other = UnsoundCheckpointError(f'its {_STATE} holds other arrays')
+    if not all(
+      name.endswith(f' {list(a.shape)}') for name, a in arrays.items()
     ):
-      if spec.dtype.kind == 'V':
-        array = array.view(spec.dtype)
+      raise other
+    self._check_structure(list(arrays), f'The checkpoint {path}')
+    leaves = []
+    for array, own, leaf in zip(
+      arrays.values(),
+      self._arrays.values(),
+      tree.flatten(self._template),
+      strict=True,
+    ):
+      if array.dtype != _bits(own).dtype:
+        raise other
+      array = array.view(own.dtype)
       if isinstance(leaf, (bool, int, float, complex, bytes, np.generic)):
         # It stays of its own type, Python's or numpy's.
         array = type(leaf)(array[()])
@@ -389,13 +402,6 @@ def _read(
   return manifest, {name: _read_file(path, name, manifest) for name in names}
 
 
-def _arrays(content: bytes) -> list[np.ndarray]:
-  try:
-    return list(stored_arrays.read(content).values())
-  except ValueError as error:
-    raise UnsoundCheckpointError(f'its {_STATE} cannot be read') from error
-
-
 def _read_file(
   path: pathlib.Path, name: str, manifest: Mapping[str, Any]
 ) -> bytes:
@@ -409,7 +415,7 @@ def _read_file(
 def _read_manifest(path: pathlib.Path, round_number: int) -> dict[str, Any]:
   """Returns the verified manifest of the checkpoint at `path`."""
   try:
-    manifest = durable_files.unseal((path / _MANIFEST).read_bytes(), _INDENT)
+    manifest = durable_files.unseal((path / _MANIFEST).read_bytes())
   except ValueError as error:
     raise UnsoundCheckpointError('its manifest cannot be read') from error
   if manifest is None:
@@ -418,8 +424,6 @@ def _read_manifest(path: pathlib.Path, round_number: int) -> dict[str, Any]:
   for name, kind in _FIELDS.items():
     if not isinstance(manifest.get(name), kind):
       raise UnsoundCheckpointError(f'its manifest has no {name!r}')
-  if not isinstance(manifest.get('client_states', {}), dict):
-    raise UnsoundCheckpointError("its manifest has no table 'client_states'")
   if manifest['format'] != _FORMAT or manifest['round'] != round_number:
     raise UnsoundCheckpointError('its manifest is of another round or format')
   return manifest

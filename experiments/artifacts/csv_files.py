@@ -2,10 +2,10 @@
 
 Rows of a round are on the disk when they are appended. When a resumed run opens
 the file, the rows of rounds that it will repeat are dropped. Those that stay
-have a digest, which each checkpoint keeps, so that an edited row is told.
+have a digest, which each checkpoint keeps, so that an edited or missing row is
+told.
 """
 
-import collections
 import contextlib
 import csv
 import hashlib
@@ -15,7 +15,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,20 @@ _ROUND = 'round'
 # A spreadsheet reads a cell with such a first character as a formula, which may
 # send data elsewhere. Names of classes and clients come from users' files.
 _FORMULA_STARTS = ('=', '+', '-', '@', '\t', '\r')
+# The tables beside metrics.csv: their columns after the round.
+_COLUMNS = {
+  # A row for each client that has test examples: its index in the partition (as
+  # in split.npz), the number of these examples, and the model's accuracy in
+  # [0, 1] and loss in nats on them.
+  run_folder.CLIENTS: ('client', 'name', 'examples', 'accuracy', 'loss'),
+  # A row for each class: the number of measured examples that are of it, how
+  # many of these get a pseudo-label (fractions where a rule weighs them), how
+  # many of those are right, and how many pseudo-labels name the class, rightly
+  # or not.
+  run_folder.PSEUDO_LABELS: (
+    *('class', 'name', 'examples', 'labelled', 'right', 'named'),
+  ),
+}
 
 
 class MetricLogError(RuntimeError):
@@ -82,18 +96,25 @@ def _line(cells: Sequence[str]) -> str:
 
 
 class RoundTable:
-  """A CSV whose first column is the round; subclasses append to it.
+  """A CSV whose first column is the round; a round may have many rows.
 
   Attributes:
     name: Name of the file.
   """
 
-  def __init__(self, path: str | os.PathLike, first_round: int):
-    """Reads the file of a run that starts or continues with `first_round`.
+  def __init__(
+    self,
+    path: str | os.PathLike,
+    first_round: int,
+    stored: Mapping[str, str] | None = None,
+    columns: Sequence[str] | None = None,
+  ):
+    """Opens the file of a run that starts or continues with `first_round`.
 
-    The run will repeat that round and later ones, so their rows are dropped. An
-    incomplete last line is dropped as well. A subclass checks `_columns` and
-    `_rows`, and opens the file with `_start`.
+    The run will repeat that round and later ones, so their rows are dropped,
+    and so is an incomplete last line. `stored` is what `MetricLog.digests`
+    returned for the last round before, if that is known; `columns` are those
+    after the round, by default the ones that the file has.
     """
     self._path = pathlib.Path(path)
     self.name = self._path.name
@@ -105,6 +126,17 @@ class RoundTable:
     if self._path.exists():
       self._columns, self._rows = self._read(first_round)
     self._note(self._rows)
+    found = self.digest(sys.maxsize)
+    if stored is not None and found != stored.get(self.name, ''):
+      raise MetricLogError(
+        f'{self._path} does not hold what the run wrote: a row was changed or '
+        'is missing. Restore the file from a copy, or start anew in another '
+        'folder.'
+      )
+    with self._told():
+      self._rewrite(list(columns or self._columns), self._rows)
+    if columns:  # No further one will come, for which rows are written anew.
+      self._rows = []
 
   def digest(self, round_number: int) -> str:
     """Returns the SHA-256 of what the rows up to a round say.
@@ -124,16 +156,6 @@ class RoundTable:
       told = [text for pair in pairs if pair[1] for text in pair]
       self._sha256.update(_line([number, *told]).encode())
       self._digests[int(number)] = self._sha256.hexdigest()
-
-  def _start(self, columns: list[str], digest: str | None) -> None:
-    """Opens the file, whose rows must have this digest, where it is known."""
-    if digest not in (None, self.digest(sys.maxsize)):
-      raise MetricLogError(
-        f'{self._path} does not hold what the run wrote: a row was changed. '
-        'Restore the file from a copy, or start anew in another folder.'
-      )
-    with self._told():
-      self._rewrite(columns, self._rows)
 
   def _read(self, first_round: int) -> tuple[list[str], list[list[str]]]:
     """Returns the columns after the first and the rows to keep."""
@@ -169,6 +191,13 @@ class RoundTable:
   def _append(self, rows: Iterable[Sequence[str]]) -> None:
     durable_files.append(self._descriptor, ''.join(map(_line, rows)).encode())
 
+  def append(self, round_number: int, rows: Iterable[Sequence]) -> None:
+    """Appends the rows of a round, with the values of the columns, or none."""
+    cells = [[str(round_number), *map(_cell, row)] for row in rows]
+    with self._told():
+      self._append(cells)
+    self._note(cells)
+
   @contextlib.contextmanager
   def _told(self) -> Iterator[None]:
     """Says what to do where the file cannot be written."""
@@ -188,7 +217,7 @@ class RoundTable:
 
 
 class MetricLog(RoundTable):
-  """A row of metrics for each round: metrics.csv."""
+  """A row of metrics for each round, metrics.csv, and the tables beside it."""
 
   def __init__(
     self,
@@ -196,40 +225,25 @@ class MetricLog(RoundTable):
     first_round: int,
     stored: Mapping[str, str] | None = None,
   ):
-    """Opens the log of a run that starts or continues with `first_round`.
-
-    `stored` is what `digests` returned for the last round before.
-    """
-    super().__init__(path, first_round)
+    """Opens the log of a run that starts or continues with `first_round`."""
+    super().__init__(path, first_round, stored)
     self._first_round = first_round
-    if first_round > 1 and len(self._rows) != first_round - 1:
-      raise MetricLogError(
-        f'{self._path} has {len(self._rows)} of the {first_round - 1} rounds '
-        'that were done: restore it from a copy, or start anew in another '
-        'folder.'
-      )
-    self._stored = stored or {}
+    self._stored = stored
     self._tables: list[RoundTable] = [self]
-    self._start(self._columns, self._stored.get(self.name))
 
   @contextlib.contextmanager
-  def beside(
-    self, table_type: type['RowsOfRounds'], is_wanted: bool
-  ) -> Iterator['RowsOfRounds | None']:
-    """Opens another table of the run, in the same folder.
+  def beside(self, name: str, is_wanted: bool) -> Iterator[RoundTable | None]:
+    """Opens `run_folder.CLIENTS` or `PSEUDO_LABELS` in the same folder.
 
     Without rows to come it is `None`. An existing file is opened even then:
     that drops the rows of rounds that will be repeated.
     """
-    path = self._path.with_name(table_type.file)
+    path = self._path.with_name(name)
     if not is_wanted and not path.exists():
       yield None
       return
-    with table_type(
-      path,
-      self._first_round,
-      self._rounds_with(table_type.marker),
-      self._stored.get(path.name),
+    with RoundTable(
+      path, self._first_round, self._stored, _COLUMNS[name]
     ) as table:
       self._tables.append(table)
       yield table if is_wanted else None
@@ -237,13 +251,6 @@ class MetricLog(RoundTable):
   def digests(self, round_number: int) -> dict[str, str]:
     """Returns the digest of each table's rows up to a round, by file name."""
     return {table.name: table.digest(round_number) for table in self._tables}
-
-  def _rounds_with(self, name: str) -> list[int]:
-    """Returns the rounds in the log that have a metric, in order."""
-    if name not in self._columns:
-      return []
-    column = 1 + self._columns.index(name)
-    return [int(row[0]) for row in self._rows if row[column]]
 
   def append(self, round_number: int, metrics: Mapping[str, Any]) -> None:
     """Appends the row of a round: numbers and strings by name.
@@ -267,87 +274,3 @@ class MetricLog(RoundTable):
         self._append([row])
         self._rows.append(row)
     self._note([row])
-
-
-class RowsOfRounds(RoundTable):
-  """The same rows, such as one per client, for some of the rounds.
-
-  Attributes, which a subclass names:
-    file: The name of the file.
-    columns: Those after the round.
-    what: What has a row in each round, in the plural, for error messages.
-    marker: The column of metrics.csv that is there in rounds with rows.
-  """
-
-  file: ClassVar[str]
-  columns: ClassVar[tuple[str, ...]]
-  what: ClassVar[str]
-  marker: ClassVar[str]
-
-  def __init__(
-    self,
-    path: str | os.PathLike,
-    first_round: int,
-    rounds: Sequence[int],
-    digest: str | None = None,
-  ):
-    """Opens the log of a run that starts or continues with `first_round`.
-
-    Args:
-      path: The CSV file.
-      first_round: Rows of this round and later ones are dropped.
-      rounds: The earlier rounds whose rows the file must hold.
-      digest: Of these rows, where it is known.
-    """
-    super().__init__(path, first_round)
-    if self._rows and self._columns != list(self.columns):
-      raise MetricLogError(
-        f'{self._path} has the columns {self._columns} and not '
-        f'{list(self.columns)}: move the file away.'
-      )
-    found = collections.Counter(int(row[0]) for row in self._rows)
-    if list(found) != list(rounds) or len(set(found.values())) > 1:
-      raise MetricLogError(
-        f'{self._path} does not hold the rows of all {self.what} for the '
-        f'rounds {list(rounds)} in which they were evaluated: restore it from '
-        'a copy, or start anew in another folder.'
-      )
-    self._start(list(self.columns), digest)
-    # The columns are fixed, so the earlier rows are not needed again.
-    self._rows = []
-
-  def append(self, round_number: int, rows: Iterable[Sequence]) -> None:
-    """Appends the rows of a round, with the values of `columns`, or none."""
-    cells = [[str(round_number), *map(_cell, row)] for row in rows]
-    with self._told():
-      self._append(cells)
-    self._note(cells)
-
-
-class ClientLog(RowsOfRounds):
-  """How good the model is for each client: clients.csv.
-
-  The columns are the client's index in the partition (as in split.npz), its
-  name, the number of its test examples, and the model's accuracy in [0, 1] and
-  loss in nats on these examples.
-  """
-
-  file = run_folder.CLIENTS
-  columns = ('client', 'name', 'examples', 'accuracy', 'loss')
-  what = 'clients'
-  marker = 'client_accuracy_mean'
-
-
-class PseudoLabelLog(RowsOfRounds):
-  """What pseudo-labels each class gets: pseudo_labels.csv.
-
-  The columns are the class and its name, the number of measured examples that
-  are of this class, how many of these get a pseudo-label (fractions where a
-  rule weighs them), how many of those are right, and how many pseudo-labels
-  name this class, rightly or not.
-  """
-
-  file = run_folder.PSEUDO_LABELS
-  columns = ('class', 'name', 'examples', 'labelled', 'right', 'named')
-  what = 'classes'
-  marker = 'pseudo_label_classes'

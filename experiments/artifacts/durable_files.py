@@ -122,14 +122,12 @@ def sha256(content: bytes) -> str:
   return hashlib.sha256(content).hexdigest()
 
 
-def seal(
-  values: Mapping[str, Any], indent: int | None = None
-) -> dict[str, Any]:
+def seal(values: Mapping[str, Any]) -> dict[str, Any]:
   """Returns JSON values with the SHA-256 of their text."""
-  return {**values, _SEAL: sha256(_canonical(values, indent))}
+  return {**values, _SEAL: _digest(values)}
 
 
-def unseal(content: bytes, indent: int | None = None) -> dict[str, Any] | None:
+def unseal(content: bytes) -> dict[str, Any] | None:
   """Returns the values that `seal` made; `None` where they have been changed.
 
   What is no sealed JSON at all is a `ValueError`.
@@ -137,7 +135,7 @@ def unseal(content: bytes, indent: int | None = None) -> dict[str, Any] | None:
   try:
     values = json.loads(content)
     stored = values.pop(_SEAL)
-    is_sound = sha256(_canonical(values, indent)) == stored
+    is_sound = _digest(values) == stored
   except (
     *(ValueError, AttributeError, KeyError, TypeError),  # No table, no seal.
     RecursionError,  # Lists in lists, a thousand deep.
@@ -146,5 +144,5 @@ def unseal(content: bytes, indent: int | None = None) -> dict[str, Any] | None:
   return values if is_sound else None
 
 
-def _canonical(values: Mapping[str, Any], indent: int | None) -> bytes:
-  return json.dumps(values, indent=indent, sort_keys=True).encode()
+def _digest(values: Mapping[str, Any]) -> str:
+  return sha256(json.dumps(values, sort_keys=True).encode())

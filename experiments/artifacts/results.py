@@ -74,7 +74,10 @@ def read(folder: str | os.PathLike) -> dict[str, Any] | None:
   content = _content(path)
   try:
     values = durable_files.unseal(content)
-  except ValueError as error:
+    # Whoever writes another summary can seal that, too.
+    if values is not None and not {*values[_FILES]} <= {*_SEALED}:
+      raise ValueError(f'{_FILES} that no run seals')
+  except (ValueError, KeyError, TypeError) as error:
     raise UsageError(
       f'{path} is no summary of a run ({error}): {_REMEDY}.'
     ) from error

@@ -130,7 +130,7 @@ def figures(owners: Owners, scores) -> dict[str, float]:
 def evaluate(
   evaluator,
   owners: Owners,
-  table: csv_files.ClientLog,
+  table: csv_files.RoundTable,
   round_number: int,
   weights,
 ) -> dict[str, float]:

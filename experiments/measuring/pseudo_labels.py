@@ -281,7 +281,7 @@ class PseudoLabelsByClass(_PseudoLabels):
   ):
     super().__init__(model, views, split, select=select, seed=seed)
     self._names = tuple(map(str, class_names))
-    self.log: csv_files.PseudoLabelLog | None = None
+    self.log: csv_files.RoundTable | None = None
 
   def _count(self, labels, guesses, weights, num_classes):
     right = _right(labels, guesses, weights)
@@ -315,4 +315,4 @@ class PseudoLabelsByClass(_PseudoLabels):
         strict=True,
       ),
     )
-    return {csv_files.PseudoLabelLog.marker: int((named > 0).sum())}
+    return {'pseudo_label_classes': int((named > 0).sum())}

@@ -6,7 +6,6 @@ and without the process that trained it.
 """
 
 import dataclasses
-import io
 import json
 import pathlib
 from typing import Any
@@ -16,12 +15,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from datasets.sources.own import text
-from experiments.artifacts import (
-  checkpoints,
-  exported_models,
-  run_folder,
-  stored_arrays,
-)
+from experiments.artifacts import checkpoints, exported_models, run_folder
 from experiments.parts import networks
 from experiments.preparing import hardware
 from tff_ssl import augmentation
@@ -118,15 +112,13 @@ def pack(description: Description, weights: ModelWeights) -> bytes:
   for name in _WEIGHTS:
     for i, value in enumerate(getattr(weights, name)):
       arrays[f'{name}_{i:05d}'] = np.asarray(value)
-  buffer = io.BytesIO()
-  np.savez(buffer, **arrays)
-  return buffer.getvalue()
+  return checkpoints.pack_arrays(arrays)
 
 
 def unpack(content: bytes) -> tuple[Description, ModelWeights]:
   """Reads what `pack` made."""
   try:
-    arrays = stored_arrays.read(content)
+    arrays = checkpoints.unpack_arrays(content)
     description = Description(**json.loads(arrays[_DESCRIPTION].tobytes()))
   except (ValueError, LookupError, TypeError, RecursionError) as error:
     raise ValueError(

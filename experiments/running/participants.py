@@ -1,6 +1,5 @@
 """Who takes part in a round of a run, and who has taken part before."""
 
-import io
 import pathlib
 from collections.abc import Callable, Sequence
 
@@ -10,8 +9,6 @@ import pandas as pd
 from experiments.artifacts import csv_files, durable_files
 from tff_ssl.simulation.client_faults import ClientFaults, Cohort
 
-# Beside the state in a checkpoint, so that a resumed run knows who rests.
-FILE = 'participation.npy'
 # The columns of the table for each client. The last one is a round, 0 where
 # there was none; the others count rounds.
 _COUNTS = ('invited', 'dropped', 'stragglers', 'corrupt')
@@ -21,43 +18,34 @@ _NOBODY = Cohort([], _NONE, _NONE, _NONE, _NONE)
 
 
 class Participation:
-  """Counts the rounds that each client was invited to."""
+  """Counts the rounds that each client was invited to.
 
-  def __init__(self, table: np.ndarray | None = None):
-    """Takes `int32 [K, 5]`, a row for each client; by default nobody's."""
-    self._table = (
-      np.zeros([0, len(_COLUMNS)], np.int32) if table is None else table
-    )
+  Attributes:
+    table: `int32 [K, 5]`, a row for each client of which the last one has been
+      invited. Checkpoints keep it, so that a resumed run knows who rests.
+  """
 
-  @classmethod
-  def unpack(cls, content: bytes) -> 'Participation':
-    """Returns what `pack` has put beside a checkpoint's state."""
-    return cls(np.load(io.BytesIO(content), allow_pickle=False))
-
-  def pack(self) -> bytes:
-    """Returns the content of the file beside a checkpoint's state."""
-    content = io.BytesIO()
-    np.save(content, self._table, allow_pickle=False)
-    return content.getvalue()
+  def __init__(self, table: np.ndarray = _NONE):
+    self.table = table.reshape(-1, len(_COLUMNS))
 
   def note(self, round_number: int, cohort: Cohort) -> None:
     """Notes who was invited to a round, 1 for the first, that counts."""
-    missing = max(cohort.invited, default=-1) + 1 - len(self._table)
+    missing = max(cohort.invited, default=-1) + 1 - len(self.table)
     if missing > 0:
-      self._table = np.pad(self._table, [(0, missing), (0, 0)])
+      self.table = np.pad(self.table, [(0, missing), (0, 0)])
     for column, name in enumerate(_COUNTS):
-      self._table[getattr(cohort, name), column] += 1
-    self._table[cohort.invited, -1] = round_number
+      self.table[getattr(cohort, name), column] += 1
+    self.table[cohort.invited, -1] = round_number
 
   def resting(self, round_number: int, min_separation: int) -> np.ndarray:
     """Returns the clients whose last round is too near to one, 1 the first."""
-    last = self._table[:, -1]
+    last = self.table[:, -1]
     return np.flatnonzero((last > 0) & (round_number - last < min_separation))
 
   def write(self, path: pathlib.Path, names: Sequence[str]) -> None:
     """Writes the table of all clients, whose names these are, as CSV."""
     counts = np.zeros([len(names), len(_COLUMNS)], np.int32)
-    counts[: len(self._table)] = self._table
+    counts[: len(self.table)] = self.table
     table = pd.DataFrame(counts, columns=list(_COLUMNS))
     table.insert(0, 'name', list(names))
     text = csv_files.text_of_table(table, index_label='client')

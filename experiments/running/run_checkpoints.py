@@ -14,17 +14,18 @@ are dropped once more.
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from experiments.artifacts import checkpoints, csv_files
 from experiments.measuring.evaluation import FinishedRound
 from experiments.running import classifiers, participants
 from experiments.running.client_state_files import ClientStateFiles
 
-# Beside the state in a checkpoint.
-_REWINDS = 'rewinds.json'
-_TABLES = 'tables.json'
+# Beside the state in a checkpoint: what a resumed run has to know.
+_FILE = 'run.json'
 
 
 @dataclasses.dataclass
@@ -40,20 +41,6 @@ class Rewinds:
 
   pauses: list[tuple[int, int]] = dataclasses.field(default_factory=list)
   sound_round: int | None = 0
-
-  @classmethod
-  def unpack(cls, content: bytes | None) -> 'Rewinds':
-    """Returns what a checkpoint says, which may hold no such file."""
-    if content is None:
-      return cls(sound_round=None)
-    values = json.loads(content)
-    return cls(
-      [tuple(pause) for pause in values['pauses']], values['sound_round']
-    )
-
-  def pack(self) -> bytes:
-    """Returns the content of the file beside a checkpoint's state."""
-    return json.dumps(dataclasses.asdict(self)).encode()
 
   def is_paused(self, round_number: int) -> bool:
     """Returns whether clients pause in a round, 1 for the first."""
@@ -88,17 +75,12 @@ class RunCheckpoints:
     classifier: classifiers.Description | None = None,
     on_collapse: str = 'warn',
   ):
-    """Initializes the checkpoints.
+    """Initializes the checkpoints; clients may keep no states.
 
-    Args:
-      manager: Writes the checkpoints.
-      client_states: The states of the clients; `None` where they keep none.
-      classifier: Description of the classifier that each checkpoint holds, or
-        `None` for checkpoints without one.
-      on_collapse: The setting. With 'stop' and 'rewind' the checkpoint of the
-        last round that was found sound is kept, for `go_back`. With 'rewind' a
-        round that collapses has none: a run that ends before it has gone back
-        repeats that round, and goes back then.
+    With `on_collapse` 'stop' and 'rewind' the checkpoint of the last round that
+    was found sound is kept, for `go_back`. With 'rewind' a round that collapses
+    has none: a run that ends before it has gone back repeats that round, and
+    goes back then. Without the description of a classifier, they hold none.
     """
     self._manager = manager
     self._client_states = client_states
@@ -112,29 +94,33 @@ class RunCheckpoints:
 
   def load_latest(self) -> tuple[int, Any] | None:
     """Returns the rounds done and the state of the newest sound checkpoint."""
-    states = self._client_states
-    loaded = self._manager.load_latest(
-      None if states is None else states.resume
-    )
-    self.participation = participants.Participation()
-    self.digests = {}
+    loaded = self._manager.load_latest(self._take_over)
     if loaded is None:
+      self.participation = participants.Participation()
+      self.digests = {}
       return None
-    round_number, state, files = loaded
-    try:
-      self.participation = participants.Participation.unpack(
-        files[participants.FILE]
-      )
-      self.rewinds = Rewinds.unpack(files.get(_REWINDS))
-      self.digests = dict(json.loads(files.get(_TABLES, '{}')))
-    # Their SHA-256 is right, but no run wrote them.
-    except (EOFError, LookupError, TypeError, ValueError) as error:
-      raise checkpoints.CheckpointError(
-        f'The checkpoint of round {round_number} is not as a run writes it '
-        f'({error!r}): restore it from a copy, or choose another run folder.'
-      ) from error
     self._pin()
-    return round_number, state
+    return loaded[:2]
+
+  def _take_over(self, round_number: int, files: Mapping[str, bytes]) -> None:
+    """Takes over what a checkpoint says of the run, where that is sound."""
+    try:
+      said = json.loads(files[_FILE])
+      table = np.array(said['participation'], np.int32)
+      self.participation = participants.Participation(table)
+      self.rewinds = Rewinds(
+        [(first, last) for first, last in said['pauses']], said['sound_round']
+      )
+      self.digests = dict(said['tables'])
+      states = said['client_states']
+      states = None if states is None else dict(states)
+    # Its SHA-256 is right, but no run wrote it.
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
+      raise checkpoints.UnsoundCheckpointError(
+        f'its {_FILE} is not as a run writes it ({error!r})'
+      ) from error
+    if self._client_states is not None:
+      self._client_states.resume(round_number, states)
 
   def finish_pruning(self) -> None:
     """Deletes what a run that was killed while it pruned has left."""
@@ -192,29 +178,28 @@ class RunCheckpoints:
     """
     if self._leaves_collapsed and finished.row.get('is_collapsing'):
       return
-    files = {participants.FILE: self.participation.pack()}
-    if self._classifier is not None:
-      files[classifiers.FILE] = classifiers.pack(
-        self._classifier, finished.weights
-      )
     if self._keeps_sound:
       self.rewinds.note(finished.number, finished.row)
       self._pin()
     else:  # Nothing keeps that checkpoint.
       self.rewinds.sound_round = None
+    said = {
+      'participation': self.participation.table.tolist(),
+      'tables': {},
+      'client_states': None,
+      **dataclasses.asdict(self.rewinds),
+    }
     if self.log is not None:
-      digests = self.log.digests(finished.number)
-      files[_TABLES] = json.dumps(digests).encode()
-    if self._keeps_sound or self.rewinds.pauses:
-      files[_REWINDS] = self.rewinds.pack()
-    client_states = None
+      said['tables'] = self.log.digests(finished.number)
     if self._client_states is not None:
       # On the disk before the checkpoint that names them.
-      client_states = self._client_states.record(finished.number, participating)
-    self._manager.save(
-      finished.number,
-      finished.state,
-      client_states=client_states,
-      files=files,
-    )
+      said['client_states'] = self._client_states.record(
+        finished.number, participating
+      )
+    files = {_FILE: json.dumps(said, sort_keys=True).encode()}
+    if self._classifier is not None:
+      files[classifiers.FILE] = classifiers.pack(
+        self._classifier, finished.weights
+      )
+    self._manager.save(finished.number, finished.state, files)
     self._prune_states(participating)

@@ -228,9 +228,9 @@ def _opened_logs(opened, folder, saved, measured, first_round):
     csv_files.MetricLog(
       path / run_folder.METRICS, first_round + 1, saved.digests
     ) as log,
-    log.beside(csv_files.ClientLog, measured.owners is not None) as clients,
+    log.beside(run_folder.CLIENTS, measured.owners is not None) as clients,
     log.beside(
-      csv_files.PseudoLabelLog, measured.by_class is not None
+      run_folder.PSEUDO_LABELS, measured.by_class is not None
     ) as classes,
   ):
     saved.log = log

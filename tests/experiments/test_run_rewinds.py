@@ -83,15 +83,15 @@ def test_ended_while_it_goes_back(
     'dropping': (checkpoints.CheckpointManager, 'drop_after', 0),
     # Each start of a run loads, too.
     'loading': (run_checkpoints.RunCheckpoints, 'load_latest', 1),
-    # The rewinds are packed for each checkpoint.
-    'noting': (run_checkpoints.Rewinds, 'pack', None),
+    # With the first checkpoint that would know of it.
+    'noting': (run_checkpoints.RunCheckpoints, 'save', None),
   }[step]
   calls, whole = [], getattr(owner, name)
 
   def cut(self, *arguments):
     calls.append(1)
     if more is None:
-      is_due = len(self.pauses) == time
+      is_due = len(self.rewinds.pauses) == time
     else:
       is_due = len(calls) == time + more
     if is_due:

@@ -2,12 +2,16 @@
 
 import collections
 import hashlib
+import io
+import itertools
 import json
 import logging
 import os
 import pathlib
 import random
 import shutil
+import tracemalloc
+import zipfile
 from typing import Any, NamedTuple
 
 import attrs
@@ -320,7 +324,7 @@ def reseal(folder, change=lambda manifest: None):
   del manifest['sha256']
   manifest['files']['state.npz'] = sha256(folder / 'state.npz')
   change(manifest)
-  text = json.dumps(manifest, indent=2, sort_keys=True)
+  text = json.dumps(manifest, sort_keys=True)
   manifest['sha256'] = hashlib.sha256(text.encode()).hexdigest()
   (folder / 'manifest.json').write_text(json.dumps(manifest))
 
@@ -344,6 +348,18 @@ def put_pickle(folder):
 def put_other_arrays(folder):
   np.savez(folder / 'state.npz', leaf_00000=np.zeros(3))
   reseal(folder)
+
+
+def put_other(change):
+  """Changes the arrays, but not the names that say what they are."""
+
+  def put(folder):
+    with np.load(folder / 'state.npz') as arrays:
+      changed = {name: change(array) for name, array in arrays.items()}
+    np.savez(folder / 'state.npz', **changed)
+    reseal(folder)
+
+  return put
 
 
 def put_no_archive(folder):
@@ -385,6 +401,8 @@ def put_value(**changes):
   [
     (put_pickle, 'state.npz cannot be read'),
     (put_other_arrays, 'state.npz holds other arrays'),
+    (put_other(np.ravel), 'state.npz holds other arrays'),
+    (put_other(lambda a: a.astype('S9')), 'state.npz holds other arrays'),
     (put_no_archive, 'state.npz cannot be read'),
     (put_deep_nesting, 'manifest cannot be read'),
     (put_nothing, 'No such file'),
@@ -392,12 +410,11 @@ def put_value(**changes):
     (put_link, 'No such file'),
     *(
       (put_without(name), f"manifest has no '{name}'")
-      for name in ('format', 'round', 'fingerprint', 'leaves', 'files')
+      for name in ('format', 'round', 'fingerprint', 'files')
     ),
     (put_value(files=['state.npz']), "no 'files'"),
     (put_value(files={}), 'state.npz cannot be read'),
-    (put_value(leaves=3), "no 'leaves'"),
-    (put_value(client_states=[]), "table 'client_states'"),
+    (put_value(files=3), "no 'files'"),
   ],
 )
 def test_what_is_no_checkpoint_is_passed_over(tmp_path, caplog, put, fault):
@@ -472,3 +489,65 @@ def test_read_only_folder_is_one_error(tmp_path):
     saver.save(2, make_state(2))
   tmp_path.chmod(0o700)
   assert manager(tmp_path).load_latest()[0] == 1
+
+
+ARRAYS = {'b': np.arange(6.0).reshape(2, 3), 'a': np.zeros(0, np.int32)}
+
+
+def archived(save=np.savez, **arrays):
+  buffer = io.BytesIO()
+  save(buffer, **arrays)
+  return buffer.getvalue()
+
+
+def with_header(shape):
+  """An array of three bytes whose header declares this shape."""
+  array = io.BytesIO()
+  header = np.lib.format.header_data_from_array_1_0(np.zeros(3, np.uint8))
+  np.lib.format.write_array_header_1_0(array, {**header, 'shape': shape})
+  array.write(b'abc')
+  buffer = io.BytesIO()
+  with zipfile.ZipFile(buffer, 'w') as archive:
+    archive.writestr('a.npy', array.getvalue())
+  return buffer.getvalue()
+
+
+def with_forged_size():
+  """An archive whose directory says that its array has a gigabyte."""
+  content = bytearray(archived(a=np.zeros(3)))
+  place = content.index(b'PK\x01\x02')
+  content[place + 24 : place + 28] = (10**9).to_bytes(4, 'little')
+  return bytes(content)
+
+
+def test_arrays_come_back_by_name():
+  read = checkpoints.unpack_arrays(archived(**ARRAYS))
+  assert list(read) == ['a', 'b']
+  for name, array in ARRAYS.items():
+    np.testing.assert_array_equal(read[name], array)
+    assert read[name].dtype == array.dtype
+  assert checkpoints.unpack_arrays(with_header((3,)))['a'].tobytes() == b'abc'
+
+
+@pytest.mark.parametrize(
+  'content',
+  [
+    *(b'', b'PK', b'no zip at all', archived(**ARRAYS)[:-30]),
+    archived(a=np.array([None])),
+    with_header((10**9,)),
+    with_header((2,)),
+    with_forged_size(),
+    # A thousand times as large as the file.
+    archived(np.savez_compressed, a=np.zeros(10**8, np.uint8)),
+  ],
+  # A zip file holds the time.
+  ids=itertools.count(),
+)
+def test_other_bytes_are_refused_without_memory_for_them(content):
+  tracemalloc.start()
+  try:
+    with pytest.raises(ValueError, match='no file of np.savez'):
+      checkpoints.unpack_arrays(content)
+    assert tracemalloc.get_traced_memory()[1] < 10**7
+  finally:
+    tracemalloc.stop()

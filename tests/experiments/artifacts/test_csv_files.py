@@ -1,5 +1,6 @@
 """CSV files: inert cells, each round once, exact numbers, no silent loss."""
 
+import contextlib
 import csv
 import io
 import math
@@ -186,10 +187,22 @@ def rows_of_clients(number):
   return [(0, 'a', 3, number / 8, 0.5), (2, 'c', 1, 1.0, number / 4)]
 
 
-def write_clients(path, numbers, first_round=1, rounds=()):
-  with csv_files.ClientLog(path, first_round, rounds) as log:
+@contextlib.contextmanager
+def clients(path, first_round=1, stored=None):
+  """Opens clients.csv as a run does: beside metrics.csv."""
+  with (
+    csv_files.MetricLog(path.with_name('m.csv'), first_round, stored) as log,
+    log.beside(path.name, is_wanted=True) as table,
+  ):
+    yield table
+
+
+def write_clients(path, numbers, first_round=1, stored=None):
+  """Returns what a checkpoint after the last round keeps of the table."""
+  with clients(path, first_round, stored) as table:
     for number in numbers:
-      log.append(number, rows_of_clients(number))
+      table.append(number, rows_of_clients(number))
+    return {path.name: table.digest(100)}
 
 
 def test_rows_of_clients(tmp_path):
@@ -216,8 +229,8 @@ def test_rows_of_clients(tmp_path):
 )
 def test_a_name_is_one_inert_cell(tmp_path, name, shown):
   path = tmp_path / 'clients.csv'
-  for first_round, rounds in ((1, []), (2, [1])):
-    with csv_files.ClientLog(path, first_round, rounds) as log:
+  for first_round in (1, 2):
+    with clients(path, first_round) as log:
       if first_round == 1:
         log.append(1, [(0, name, 1, 1.0, 0.0)])
     with path.open(newline='') as lines:
@@ -228,16 +241,18 @@ def test_a_name_is_one_inert_cell(tmp_path, name, shown):
 @pytest.mark.parametrize('torn', ['', '6', '6,0,a,3,0.75,0.5\n6,2,c'])
 def test_resume_drops_repeated_and_torn_rows_of_clients(tmp_path, torn):
   path = tmp_path / 'clients.csv'
-  write_clients(path, [2, 4])
+  stored = write_clients(path, [2])
+  write_clients(path, [4], first_round=3, stored=stored)
   whole = path.read_bytes()
   path.write_bytes(whole + torn.encode())
-  write_clients(path, [4], first_round=3, rounds=[2])
+  write_clients(path, [4], first_round=3, stored=stored)
   assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize(
   'damage',
   [
+    lambda text: '',
     lambda text: HEADER,
     lambda text: text.replace('2,2,c,1,1.0,0.5\n', ''),
     lambda text: text.replace('loss', 'los'),
@@ -247,63 +262,70 @@ def test_resume_drops_repeated_and_torn_rows_of_clients(tmp_path, torn):
 )
 def test_rows_that_are_missing_are_not_passed_over(tmp_path, damage):
   path = tmp_path / 'clients.csv'
-  write_clients(path, [2, 4])
+  stored = write_clients(path, [2, 4])
   damaged = damage(path.read_text())
   path.write_text(damaged)
   with pytest.raises(csv_files.MetricLogError, match=r'clients\.csv'):
-    csv_files.ClientLog(path, 6, [2, 4])
+    write_clients(path, [], first_round=6, stored=stored)
   assert path.read_text() == damaged
 
 
 def test_an_edited_row_of_a_client_is_told(tmp_path):
   path = tmp_path / 'clients.csv'
-  with csv_files.ClientLog(path, 1, []) as log:
+  with clients(path) as log:
     for number in (2, 4, 6):
       log.append(number, rows_of_clients(number))
-    digest = log.digest(5)
-  with csv_files.ClientLog(path, 5, [2, 4], digest):
-    pass
+    stored = {path.name: log.digest(5)}
+  write_clients(path, [], first_round=5, stored=stored)
   path.write_text(path.read_text().replace('2,0,a,3,0.25', '2,0,a,3,0.75'))
   with pytest.raises(csv_files.MetricLogError, match='a row was changed'):
-    csv_files.ClientLog(path, 5, [2, 4], digest)
+    write_clients(path, [], first_round=5, stored=stored)
 
 
-def test_lost_file_is_an_error(tmp_path):
-  with pytest.raises(
-    csv_files.MetricLogError, match=r'the rounds \[2\] in which'
-  ):
-    csv_files.ClientLog(tmp_path / 'clients.csv', 3, [2])
+def test_lost_or_foreign_file_is_an_error(tmp_path):
+  path = tmp_path / 'clients.csv'
+  stored = write_clients(path, [2])
+  with pytest.raises(csv_files.MetricLogError, match='or is missing'):
+    write_clients(path, [], first_round=3, stored={})
+  path.unlink()
+  with pytest.raises(csv_files.MetricLogError, match='or is missing'):
+    write_clients(path, [], first_round=3, stored=stored)
+  write_clients(path, [], first_round=3, stored={})
 
 
 def test_full_device_is_an_error(tmp_path, failing_calls):
   error = OSError(28, 'No space left on device')
   with (
-    csv_files.ClientLog(tmp_path / 'clients.csv', 1, []) as log,
+    clients(tmp_path / 'clients.csv') as log,
     failing_calls(['write'], error, 1),
     pytest.raises(csv_files.MetricLogError, match='No space left'),
   ):
     log.append(1, rows_of_clients(1))
 
 
-def test_rounds_with_rows_come_from_the_metrics(tmp_path):
-  path = tmp_path / 'm.csv'
-  with csv_files.MetricLog(path, 1) as log:
-    log.append(1, {'x': 1})
-    log.append(2, {'x': 1, 'client_accuracy_mean': 0.5})
-    log.append(3, {'x': 1})
-  write_clients(tmp_path / 'clients.csv', [2])
+def test_a_checkpoint_knows_the_rows_of_all_tables(tmp_path):
+  metrics, path = tmp_path / 'metrics.csv', tmp_path / 'clients.csv'
   with (
-    csv_files.MetricLog(path, 4) as log,
-    log.beside(csv_files.ClientLog, is_wanted=True),
+    csv_files.MetricLog(metrics, 1) as log,
+    log.beside(path.name, is_wanted=True) as table,
   ):
-    assert set(log.digests(3)) == {'m.csv', 'clients.csv'}
-  write_clients(tmp_path / 'clients.csv', [3])
-  with (
-    csv_files.MetricLog(path, 4) as log,
-    pytest.raises(csv_files.MetricLogError, match=r'the rounds \[2\]'),
-    log.beside(csv_files.ClientLog, is_wanted=True),
-  ):
-    pass
+    for number in (1, 2, 3):
+      table.append(number, rows_of_clients(number) if number == 2 else [])
+      log.append(number, {'x': number})
+    stored = log.digests(3)
+  assert set(stored) == {'metrics.csv', 'clients.csv'}
+  whole = metrics.read_text(), path.read_text()
+  for damaged in (metrics, path):
+    metrics.write_text(whole[0])
+    path.write_text(whole[1])
+    lines = damaged.read_text().splitlines(keepends=True)
+    damaged.write_text(''.join(lines[:-1]))
+    with (
+      pytest.raises(csv_files.MetricLogError, match=f'{damaged.name} does not'),
+      csv_files.MetricLog(metrics, 4, stored) as log,
+      log.beside(path.name, is_wanted=True),
+    ):
+      pass
 
 
 @pytest.mark.parametrize('name', ['=1+1', '+A1', '-A1', '@SUM(A1)', '-', '=-1'])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from experiments import report
-from experiments.artifacts import results, run_folder
+from experiments.artifacts import durable_files, results, run_folder
 from experiments.config.usage import UsageError
 
 FILES = {
@@ -99,5 +99,15 @@ def test_a_damaged_file_is_one_sentence(folder, name, tmp_path, capsys):
 )
 def test_what_is_no_summary_is_refused(tmp_path, text):
   (tmp_path / run_folder.SUMMARY).write_text(text, encoding='latin-1')
+  with pytest.raises(UsageError, match=r'summary\.json is no summary'):
+    results.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+  'files', [{}, *({'files': files} for files in (3, None, {'../x': ''}, [{}]))]
+)
+def test_a_summary_that_somebody_else_sealed_is_refused(files, tmp_path):
+  text = json.dumps(durable_files.seal({'process': 'a', **files}))
+  (tmp_path / run_folder.SUMMARY).write_text(text)
   with pytest.raises(UsageError, match=r'summary\.json is no summary'):
     results.read(tmp_path)

@@ -69,7 +69,7 @@ def test_everything_equals_scikit_learn_per_writer(
   path = tmp_path / 'clients.csv'
   with (
     csv_files.MetricLog(tmp_path / 'metrics.csv', 1) as log,
-    log.beside(csv_files.ClientLog, is_wanted=True) as clients,
+    log.beside('clients.csv', is_wanted=True) as clients,
   ):
     found = client_evaluation.evaluate(evaluator, owners, clients, 7, weights)
   assert passes == [1]
@@ -177,7 +177,7 @@ def test_off_is_nothing(source, tmp_path):
   assert owners is None
   with (
     csv_files.MetricLog(tmp_path / 'metrics.csv', 1) as log,
-    log.beside(csv_files.ClientLog, is_wanted=False) as clients,
+    log.beside('clients.csv', is_wanted=False) as clients,
   ):
     assert clients is None
   assert not (tmp_path / 'clients.csv').exists()
@@ -191,7 +191,7 @@ def test_stale_rows_go_where_a_run_goes_on_without_evaluating(tmp_path):
   metrics_csv.write_text('round,client_accuracy_mean\n1,0.5\n2,0.5\n')
   with (
     csv_files.MetricLog(metrics_csv, 2) as log,
-    log.beside(csv_files.ClientLog, is_wanted=False) as clients,
+    log.beside('clients.csv', is_wanted=False) as clients,
   ):
     assert clients is None
   assert path.read_text() == f'{header}1,0,a,2,0.5,0.1\n'

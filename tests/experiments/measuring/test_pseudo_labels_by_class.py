@@ -61,15 +61,19 @@ def _finished(number, half_sure=0.0, row=None):
   return FinishedRound(number, weights, read_weights=lambda w: w, row=row)
 
 
-def _run(folder, rounds, first_round=1, counts=None):
-  """Counts in some rounds, as a run that begins or goes on does."""
+def _run(folder, rounds, first_round=1, counts=None, stored=None):
+  """Counts in some rounds, as a run that begins or goes on does.
+
+  Returns what its last checkpoint keeps of the tables.
+  """
   counts = counts or _counts()
   with (
-    csv_files.MetricLog(folder / 'metrics.csv', first_round) as log,
-    log.beside(csv_files.PseudoLabelLog, is_wanted=True) as counts.log,
+    csv_files.MetricLog(folder / 'metrics.csv', first_round, stored) as log,
+    log.beside('pseudo_labels.csv', is_wanted=True) as counts.log,
   ):
     for finished in rounds:
       log.append(finished.number, {**finished.row, **counts(finished)})
+    return log.digests(100)
 
 
 def test_counts_by_hand(tmp_path):
@@ -95,11 +99,11 @@ def test_a_resumed_run_repeats_rounds_and_misses_none(tmp_path):
   path = tmp_path / 'pseudo_labels.csv'
   _run(tmp_path, [_finished(1), _finished(2)])
   whole = path.read_bytes()
-  _run(tmp_path, [_finished(2)], first_round=2)
+  stored = _run(tmp_path, [_finished(2)], first_round=2)
   assert path.read_bytes() == whole
   path.write_bytes(whole.replace(b'1,3,d,0,0.0,0.0,0.0\n', b''))
-  with pytest.raises(csv_files.MetricLogError, match='rows of all classes'):
-    _run(tmp_path, [], first_round=3)
+  with pytest.raises(csv_files.MetricLogError, match='or is missing'):
+    _run(tmp_path, [], first_round=3, stored=stored)
 
 
 def _data(labels, labels_at, labelled=(), redrawn_ratio=None):

@@ -42,17 +42,23 @@ class Run:
         content = f'{client} in {round_num}'.encode() * 50
         write(self.path(client, round_num), content)
       digests = self.states.record(round_num + 1, clients)
-      self.manager.save(round_num + 1, STATE, digests)
+      files = {'states.json': json.dumps(digests).encode()}
+      self.manager.save(round_num + 1, STATE, files)
       self.states.prune(clients, self.manager.oldest_round())
 
   def resume(self):
     """Returns the round of the checkpoint from which the run goes on."""
     again = Run(self.folder)
-    return again, again.manager.load_latest(again.states.resume)[0]
 
-  def manifest(self, round_number):
+    def check(round_number, files):
+      digests = json.loads(files['states.json'])
+      again.states.resume(round_number, digests)
+
+    return again, again.manager.load_latest(check)[0]
+
+  def named_by(self, round_number):
     folder = self.folder / 'checkpoints' / f'round_{round_number:08}'
-    return json.loads((folder / 'manifest.json').read_text())
+    return json.loads((folder / 'states.json').read_text())
 
 
 @pytest.fixture
@@ -64,7 +70,7 @@ def trained(tmp_path):
 
 def test_a_checkpoint_names_the_newest_state_of_each_client(trained):
   newest = [(0, 2), (1, 1), (2, 2)]
-  assert trained.manifest(3)['client_states'] == {
+  assert trained.named_by(3) == {
     f'seed-7/{client}/{round_num:010}.state': hashlib.sha256(
       f'{client} in {round_num}'.encode() * 50
     ).hexdigest()
@@ -77,7 +83,7 @@ def test_a_resumed_run_knows_the_states_it_did_not_write(trained):
   assert round_number == 3
   again.train(3, 4)
   rounds = {0: 2, 1: 3, 2: 2, 3: 3}
-  assert set(again.manifest(4)['client_states']) == {
+  assert set(again.named_by(4)) == {
     f'seed-7/{client}/{number:010}.state' for client, number in rounds.items()
   }
   assert again.resume()[1] == 4
@@ -145,7 +151,7 @@ def test_all_states_missing_is_one_sentence(trained):
 def test_a_checkpoint_that_names_no_states_is_refused(tmp_path):
   run = Run(tmp_path)
   write(run.path(0, 0), b'old')
-  run.manager.save(2, STATE)
+  run.manager.save(2, STATE, {'states.json': b'null'})
   with pytest.raises(checkpoints.CheckpointError, match='no client states'):
     run.resume()
 

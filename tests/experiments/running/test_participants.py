@@ -15,7 +15,8 @@ def _cohort(invited, dropped=(), stragglers=(), corrupt=()):
 def test_counts_and_rests_survive_a_checkpoint(tmp_path):
   noted = participants.Participation()
   noted.note(1, _cohort([2, 0], dropped=[0]))
-  noted = participants.Participation.unpack(noted.pack())
+  kept = np.array(noted.table.tolist(), np.int32)
+  noted = participants.Participation(kept)
   noted.note(2, _cohort([]))
   noted.note(3, _cohort([4, 2], stragglers=[4], corrupt=[2]))
   noted.write(tmp_path / 'table.csv', [*'abcdef'])

@@ -79,13 +79,11 @@ class Recorder:
 
   def __init__(self):
     self.calls = []
-    self.saved_states = []
-    self.saved_files = []
+    self.saved = []
 
-  def save(self, number, state, files, client_states=None):
+  def save(self, number, state, files):
     self.calls.append(('save', number, state))
-    self.saved_states.append(client_states)
-    self.saved_files.append(files)
+    self.saved.append(json.loads(files['run.json']))
 
   def oldest_round(self):
     return self.numbers('save')[0]
@@ -265,7 +263,8 @@ def test_a_checkpoint_holds_the_states_of_all_clients_since_the_one_before():
     ('record', 5, second),
     ('prune', 3, second),
   ]
-  assert recorder.saved_states == [{'file': '3'}, {'file': '5'}]
+  states = [said['client_states'] for said in recorder.saved]
+  assert states == [{'file': '3'}, {'file': '5'}]
 
 
 def test_continuing_equals_not_stopping():
@@ -433,8 +432,8 @@ def test_a_client_rests_as_long_as_asked_for():
   assert np.concatenate(gaps).min() == 3
   # Nine clients in threes: all of them within any three rounds.
   assert all(set(np.ravel(clients[n : n + 3])) == {*range(9)} for n in (0, 20))
-  saved = recorder.saved_files[-1][participants.FILE]
-  resting = participants.Participation.unpack(saved).resting(41, 3)
+  table = np.array(recorder.saved[-1]['participation'], np.int32)
+  resting = participants.Participation(table).resting(41, 3)
   assert set(resting) == set(np.ravel(clients[-2:]))
 
 
@@ -524,7 +523,7 @@ COHORTS = participants.Cohorts(
     client_sampling.sample_keys, num_clients=3, clients_per_round=2,
     num_groups=1, seed=SEED, redeal=False),
   client_faults.ClientFaults(3, SEED))
-NEWEST = 'checkpoints/round_00000003/manifest.json'
+NEWEST = 'checkpoints/round_00000003/run.json'
 NEVER = types.SimpleNamespace(
   requested=False, droppable=contextlib.nullcontext)
 
@@ -543,7 +542,7 @@ def train(folder):
   metrics = folder / 'metrics.csv'
   with (
     csv_files.MetricLog(metrics, first + 1, saved.digests) as log,
-    log.beside(csv_files.ClientLog, True) as clients,
+    log.beside(run_folder.CLIENTS, True) as clients,
   ):
     saved.log = log
     loop = round_loop.RoundLoop(
@@ -565,8 +564,8 @@ def result(folder):
   assert clients.count(b'\\n') == 1 + 2 * 3, clients  # Rounds 2 and 3.
   digest.update(clients)
   # Names the states of all clients, which are sound on the disk, too.
-  manifest = json.loads((folder / NEWEST).read_text())
-  assert len(manifest['client_states']) == 3, manifest
+  said = json.loads((folder / NEWEST).read_text())
+  assert len(said['client_states']) == 3, said
   assert load(folder)[0] == 3
   for path in sorted(folder.rglob('*')):
     if path.is_file():

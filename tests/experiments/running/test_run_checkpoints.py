@@ -1,11 +1,13 @@
 """When clients pause, and what a checkpoint says of it, by hand."""
 
+import json
+
 import numpy as np
 import pytest
 
 from experiments.artifacts import checkpoints
 from experiments.measuring.evaluation import FinishedRound
-from experiments.running import participants, run_checkpoints
+from experiments.running import run_checkpoints
 
 
 def test_clients_pause_from_the_sound_round_to_the_collapse():
@@ -28,13 +30,6 @@ def test_a_collapse_at_once_leads_back_to_the_start():
   noted = run_checkpoints.Rewinds()
   assert noted.go_back(5) == 0
   assert [n for n in range(9) if noted.is_paused(n)] == [1, 2, 3, 4, 5]
-
-
-def test_a_checkpoint_keeps_them_or_knows_no_sound_round():
-  noted = run_checkpoints.Rewinds([(10, 20), (20, 30)], 30)
-  assert run_checkpoints.Rewinds.unpack(noted.pack()) == noted
-  unpacked = run_checkpoints.Rewinds.unpack(None)
-  assert unpacked.sound_round is None and not unpacked.pauses
 
 
 def _saved(folder, on_collapse='rewind'):
@@ -83,29 +78,36 @@ def test_a_damaged_sound_round_loses_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-  'files',
+  'changes',
   [
-    {},
-    {'participation.npy': b''},
-    {'rewinds.json': b'{}'},
-    {'rewinds.json': b'[1]'},
-    {'tables.json': b'[1]'},
+    {'participation': None},
+    {'participation': [[1, 2]]},
+    {'participation': [[2**40] * 5]},
+    {'pauses': [1]},
+    {'tables': [1]},
+    {'client_states': [1]},
+    {'sound_round': {}, 'pauses': None},
   ],
 )
-def test_a_checkpoint_of_another_program_is_one_sentence(
-  tmp_path, files, refusal
+def test_a_checkpoint_of_another_program_is_passed_over(
+  tmp_path, changes, caplog, refusal
 ):
-  manager = checkpoints.CheckpointManager(tmp_path, {'w': np.zeros(2)}, {})
-  own = {'participation.npy': participants.Participation().pack()}
-  manager.save(5, {'w': np.zeros(2)}, files={**own, **files} if files else {})
-  saved = run_checkpoints.RunCheckpoints(manager)
-  with refusal(
-    'round 5 is not as a run writes it', error=checkpoints.CheckpointError
-  ):
+  _saved(tmp_path)
+  _, content = checkpoints.load_file(tmp_path, 'run.json')
+  said = json.dumps({**json.loads(content), **changes}).encode()
+  for number, files in ((10, {'run.json': said}), (11, {})):
+    manager = checkpoints.CheckpointManager(tmp_path, {'w': np.zeros(2)}, {})
+    manager.save(number, {'w': np.zeros(2)}, files)
+    saved = run_checkpoints.RunCheckpoints(manager)
+    if number == 10:
+      assert saved.load_latest()[0] == 9
+      assert 'its run.json is not as a run writes it' in caplog.text
+  with refusal('its run.json is not', error=checkpoints.CheckpointError):
     saved.load_latest()
 
 
 def test_without_the_setting_nothing_is_kept(tmp_path):
   saved = _saved(tmp_path, on_collapse='warn')
   assert _rounds_in(tmp_path) == [8, 9]
-  assert saved.rewinds.sound_round is None
+  saved.load_latest()
+  assert saved.rewinds == run_checkpoints.Rewinds([], None)
