@@ -229,10 +229,7 @@ class Partition(Assignment):
         f'offsets do not cut {len(self.examples)} examples into '
         f'{self.num_clients} clients: build the partition anew.'
       )
-    if self.in_sets:
-      self._check_sets()
-    else:
-      self._check_given_once()
+    self._check_given_once()
     if (
       len(np.unique(self.labelled_indices)) < len(self.labelled_indices)
       or np.setdiff1d(self.labelled_indices, self.examples).size
@@ -241,21 +238,25 @@ class Partition(Assignment):
         f'{len(self.labelled_indices)} labelled_indices are not as many '
         "different examples of the clients': build the partition anew."
       )
+    if self.in_sets:
+      self._check_sets()
 
   def _check_given_once(self) -> None:
-    held = np.concatenate([self.server_indices, self.examples])
+    examples, owners, own = self.examples, self.owners, self.num_clients
+    # Clients hold an example once, or once in each set.
+    places, most = owners, own
+    if self.in_sets:
+      places, most = self.set_ids, self.class_priors.shape[1]
+    twice = _repeated(examples * most + places) // most
+    at_clients = np.unique(examples * own + owners) // own
     if self.is_shared:
-      own = ~np.isin(self.examples, self.server_indices)
-      held = np.concatenate([self.server_indices, self.examples[own]])
-      copies = np.stack([self.examples[~own], self.owners[~own]])
-      if np.unique(copies, axis=1).shape[1] < copies.shape[1]:
-        raise ValueError(
-          'a client holds an example twice: build the partition anew.'
-        )
-    if held.size and np.bincount(held).max() > 1:
+      at_clients = at_clients[~np.isin(at_clients, self.server_indices)]
+    held = np.concatenate([self.server_indices, at_clients])
+    twice = np.concatenate([twice, _repeated(held)])
+    if twice.size:
       raise ValueError(
-        f'example {np.argmax(np.bincount(held))} is given away more than once: '
-        'build the partition anew.'
+        f'example {twice[0]} is given to two clients, or more than once: build '
+        'the partition anew.'
       )
 
   def _check_forms_of_sets(self) -> None:
@@ -275,17 +276,6 @@ class Partition(Assignment):
       )
 
   def _check_sets(self) -> None:
-    in_sets = self.examples * self.class_priors.shape[1] + self.set_ids
-    holders = np.unique(np.stack([self.examples, self.owners]), axis=1)[0]
-    if (
-      len(np.unique(in_sets)) < len(in_sets)
-      or len(np.unique(holders)) < len(holders)
-      or np.isin(self.server_indices, self.examples).any()
-    ):
-      raise ValueError(
-        'an example is given to two clients, or twice to one set: build the '
-        'partition anew.'
-      )
     sizes = self.set_sizes
     unfit = np.argwhere((sizes > 0) != self.class_priors.any(axis=2))
     if len(unfit):
@@ -324,6 +314,11 @@ class Partition(Assignment):
     for array in arrays:
       content.update(array.tobytes())
     return content.hexdigest()
+
+
+def _repeated(numbers: np.ndarray) -> np.ndarray:
+  numbers = np.sort(numbers)
+  return numbers[1:][numbers[1:] == numbers[:-1]]
 
 
 @dataclasses.dataclass(frozen=True)

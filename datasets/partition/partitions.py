@@ -22,7 +22,11 @@ from datasets.partition.assignment import (
   Partition,
   PartitionSpec,
 )
-from datasets.partition.client_labels import LABELLED_EXAMPLES, MASK_RATIO
+from datasets.partition.client_labels import (
+  LABELLED_EXAMPLES,
+  MASK_RATIO,
+  SHARED_FRACTION,
+)
 from datasets.sources.source import UNKNOWN, Source
 from tff_ssl.common import prior_checks
 from tff_ssl.common.choice import Registry
@@ -49,7 +53,7 @@ SETTINGS: tuple[Setting, ...] = (
   MASK_RATIO,
   client_labels.LABELLED_FRACTION,
   client_labels.MASK,
-  client_labels.SHARED_FRACTION,
+  SHARED_FRACTION,
   client_labels.SHARED_SHARE,
 )
 
@@ -136,41 +140,37 @@ def build(
   seed = int(seed)
   pool = dataclasses.replace(source, server=None)
   _check_source(spec, source, own)
-  has_own = bool(source.server and server_examples)
-  drawn = 0 if has_own else server_examples
   _check_labels(
-    spec, source, server_examples, labelled_examples, mask_ratio, settings
+    *(spec, source, server_examples, labelled_examples),
+    *(mask_ratio, shared_fraction, settings),
   )
+  drawn = 0 if source.server else server_examples
   if shared_fraction is not None:
-    _check_sharing(spec, pool, server_examples, labelled_examples, mask_ratio)
     drawn = client_labels.shared_set_size(
       len(pool.train.labels), source.num_classes, shared_fraction
     )
   try:
-    if labelled_examples:
-      held = _with_labels_at_clients(
-        spec, pool, own, int(labelled_examples), seed
-      )
-      own = {**own, **dict.fromkeys(spec.server_settings)}
-    else:
-      held = _draw(spec, pool, own, int(drawn), seed)
+    held = _draw_labels(
+      spec, pool, own, int(drawn), int(labelled_examples), seed
+    )
   except assignment.TooFewLabels as error:
+    asking = LABELLED_EXAMPLES if labelled_examples else SERVER_EXAMPLES
+    text = error.text(f'--{asking.name}', source.class_names)
     if shared_fraction is not None:
-      raise ValueError(
+      text = (
         f'shared_fraction={shared_fraction} asks for equally many examples of '
         f'each class: {error.text("that", source.class_names)}'
-      ) from error
-    asking = LABELLED_EXAMPLES if labelled_examples else SERVER_EXAMPLES
-    raise ValueError(
-      error.text(f'--{asking.name}', source.class_names)
-    ) from error
-  if has_own:
+      )
+    raise ValueError(text) from error
+  if source.server and server_examples:
     held = _with_server(held, source, seed)
   arguments = dict(own)
+  if labelled_examples:
+    arguments |= dict.fromkeys(spec.server_settings)
   if not spec.in_sets:
     arguments = {
       **dict.fromkeys(_ALWAYS_RECORDED),
-      **own,
+      **arguments,
       'server_examples': int(server_examples),
       'labelled_examples': int(labelled_examples),
     }
@@ -217,75 +217,51 @@ def _check_labels(
   server_examples: int,
   labelled_examples: int,
   mask_ratio: float | None,
+  shared_fraction: float | None,
   given: Mapping[str, Any],
 ) -> None:
-  """Checks how many labels there are at the server and at the clients."""
+  """Checks how many labels there are, and that one setting says whose."""
   # Those that the data give to the server are not drawn.
   drawn = 0 if source.server else server_examples
-  for setting, value in (
-    (SERVER_EXAMPLES, drawn),
-    (LABELLED_EXAMPLES, labelled_examples),
-  ):
+  asked = {SERVER_EXAMPLES: drawn, LABELLED_EXAMPLES: labelled_examples}
+  for setting, value in asked.items():
     setting.check(value)
-    if value and spec.in_sets:
-      raise ValueError(
-        f'{setting.name}={value} does not fit partition {spec.name!r}, which '
-        'puts all examples into sets: leave it out.'
-      )
     if value >= len(source.train.labels):
       raise ValueError(
         f'{setting.name}={value} leaves none of the '
         f'{len(source.train.labels)} examples of {source.name} unlabelled at '
         'clients: lower it.'
       )
-  if labelled_examples:
-    of_server = {SERVER_EXAMPLES.name: drawn or None}
-    of_server.update({k: given.get(k) for k in spec.server_settings})
-    for argument, value in of_server.items():
-      if value is not None:
-        raise ValueError(
-          f'{argument}={value!r} and labelled_examples={labelled_examples} '
-          'exclude each other: labels are at the server or at clients.'
-        )
+  for setting, value in {**asked, SHARED_FRACTION: shared_fraction}.items():
+    if value and spec.in_sets:
+      raise ValueError(
+        f'{setting.name}={value} does not fit partition {spec.name!r}, which '
+        'puts all examples into sets: leave it out.'
+      )
+  if mask_ratio is not None:
+    MASK_RATIO.check(mask_ratio)
+  chosen, others = '', {SERVER_EXAMPLES.name: server_examples or None}
+  if shared_fraction is not None:
+    chosen = f'{SHARED_FRACTION.name}={shared_fraction}'
+    others[LABELLED_EXAMPLES.name] = labelled_examples or None
+    others[MASK_RATIO.name] = mask_ratio or None
+  elif labelled_examples:
+    chosen = f'{LABELLED_EXAMPLES.name}={labelled_examples}'
+    others |= {name: given.get(name) for name in spec.server_settings}
+    others[MASK_RATIO.name] = mask_ratio
+  for argument, value in others.items():
+    if chosen and value is not None:
+      raise ValueError(
+        f'{argument}={value!r} and {chosen} exclude each other: each says '
+        'whose labels are known; give one.'
+      )
   there = len(source.server.labels) if source.server else drawn
   if server_examples not in (0, there):
     raise ValueError(
       f'server_examples={server_examples} has no effect where the data say '
       f"which {there} examples are the server's: leave it out."
     )
-  if mask_ratio is not None:
-    MASK_RATIO.check(mask_ratio)
-    if labelled_examples:
-      raise ValueError(
-        f'mask_ratio={mask_ratio} and labelled_examples={labelled_examples} '
-        'exclude each other: both choose the labels of the clients; give one.'
-      )
-
-
-def _check_sharing(
-  spec: PartitionSpec,
-  source: Source,
-  server_examples: int,
-  labelled_examples: int,
-  mask_ratio: float | None,
-) -> None:
-  """Checks that clients can share examples, whose labels all know."""
-  for name, value in (
-    (SERVER_EXAMPLES.name, server_examples),
-    (LABELLED_EXAMPLES.name, labelled_examples),
-    ('mask_ratio', mask_ratio),
-  ):
-    if value:
-      raise ValueError(
-        f'{name}={value} does not go with a set that clients share: leave it '
-        'out.'
-      )
-  if spec.in_sets:
-    raise ValueError(
-      f'partition={spec.name!r} puts all examples into sets, of which clients '
-      'share none: choose another.'
-    )
-  if (source.train.labels == UNKNOWN).any():
+  if shared_fraction is not None and (source.train.labels == UNKNOWN).any():
     raise ValueError(
       f'source {source.name!r} has training examples without a label, and '
       'clients that share examples know all labels: leave these out.'
@@ -320,10 +296,17 @@ def _with_server(held: Assignment, source: Source, seed: int) -> Assignment:
   return dataclasses.replace(held, server_indices=own)
 
 
-def _with_labels_at_clients(
-  spec: PartitionSpec, source: Source, own, labelled_examples: int, seed: int
+def _draw_labels(
+  spec: PartitionSpec,
+  source: Source,
+  own,
+  server_examples: int,
+  labelled_examples: int,
+  seed: int,
 ) -> Assignment:
-  """Draws a partition with a few labels at the clients, none at the server."""
+  """Draws a partition with labels at the server, or a few at the clients."""
+  if not labelled_examples:
+    return _draw(spec, source, own, server_examples, seed)
   labels = source.train.labels
   if spec.needs_client_ids:
     return client_labels.label_own_examples(
