@@ -6,6 +6,7 @@ import pathlib
 
 from absl import flags
 
+import tff_ssl
 from experiments.config import catalogue
 from experiments.config.usage import UsageError
 from tff_ssl.common.setting import Setting
@@ -14,6 +15,18 @@ from tff_ssl.common.setting import Setting
 # in a time that grows with the square of their number, and looks for names like
 # an unknown one in depth.
 _MAX_ARGUMENTS, _MAX_NAME = 10_000, 100
+# What other packages call these settings, where no name here is like it.
+_ELSEWHERE = {
+  'alpha': 'dirichlet_alpha',
+  'client_lr': 'learning_rate',
+  'data': 'data_dir',
+  'gpu': 'device',
+  'lr': 'learning_rate',
+  'num_rounds': 'total_rounds',
+  'output': 'run_dir',
+  'output_dir': 'run_dir',
+  'server_lr': 'server_learning_rate',
+}
 _DEFINE = {
   str: flags.DEFINE_string,
   int: flags.DEFINE_integer,
@@ -137,7 +150,11 @@ def _named_choices(argv: list[str]) -> dict[str, str]:
 
 def _unknown(name: str, settings: dict[str, Setting]) -> str:
   """Returns the sentence for a flag that there is not."""
+  if name == 'version':
+    return f'--version is no flag: this is tff_ssl {tff_ssl.__version__}.'
   near = difflib.get_close_matches(name, list(settings), n=1, cutoff=0.6)
+  if _ELSEWHERE.get(name) in settings:
+    near = [_ELSEWHERE[name]]
   hint = f'did you mean --{near[0]}?' if near else 'see --help.'
   return f'--{name} is no flag: {hint}'
 

@@ -5,6 +5,7 @@ import os
 import damage
 import pytest
 
+import tff_ssl
 from experiments.config import flags, settings
 from tff_ssl.common.setting import Setting
 
@@ -65,6 +66,10 @@ def test_values_are_those_given_and_have_their_kind(
   [
     ('--num_client=3', 'num_clients'),
     ('--rounds=3', 'did you mean --total_rounds'),
+    ('--num_rounds=3', 'did you mean --total_rounds'),
+    ('--lr=1', 'did you mean --learning_rate'),
+    ('--batch=3', 'did you mean --batch_size'),
+    ('--version', f'this is tff_ssl {tff_ssl.__version__}.'),
     ('--num_clients=many', '--num_clients=many must be an integer >= 1.'),
     ('--num_clients=1.5', '--num_clients=1.5 must be an integer >= 1.'),
     ('--num_clients=', '--num_clients= must be an integer >= 1.'),
