@@ -187,14 +187,12 @@ class HelperTraining:
     training: The `LocalTraining` of `decomposition.part('psi')`.
     table: Who helps whom.
     client_state_dir: Where clients keep their models.
-    noise_examples: Inputs of the noise on which models are compared.
   """
 
   decomposition: decomposed.Decomposition
   training: local_training.LocalTraining
   table: HelperTable
   client_state_dir: str
-  noise_examples: int = 1
 
   @property
   def memories(self) -> tuple[memories.Memory, ...]:
@@ -238,7 +236,7 @@ class HelperTraining:
     own = self.decomposition.total(joint)
     count = tf.reduce_sum(tf.cast(present, tf.float32))
     # In a round that is the server's alone, nothing of a client's counts.
-    compared = self.noise_examples * tf.cast(active, tf.float32)
+    compared = tf.cast(active, tf.float32)
     return result._replace(
       weights=joint,
       metrics=collections.OrderedDict(
@@ -273,7 +271,7 @@ class HelperTraining:
       return tf.nest.map_structure(tf.identity, weights)
 
   def _outputs(self, weights, seed):
-    """Returns a model's probabilities on the noise, `float32 [width]`.
+    """Returns a model's probabilities on an input of noise, `float32 [width]`.
 
     The noise is standard normal in the inputs of the model, which are
     standardised images, and the same in all rounds of a run.
@@ -281,7 +279,7 @@ class HelperTraining:
     model = self.decomposition.model
     structures.refuse_several(model.input_spec, 'The noise of helpers needs')
     noise = tf.random.stateless_normal(
-      [self.noise_examples, *model.input_spec.shape[1:]],
+      [1, *model.input_spec.shape[1:]],
       randomness.run_seed(seed, randomness.Purpose.NOISE),
       dtype=model.input_spec.dtype,
     )
@@ -300,7 +298,6 @@ def build_training(
   num_clients: int,
   num_helpers: int,
   helper_interval: int,
-  noise_examples: int = 1,
   first_round: int = 0,
 ) -> HelperTraining:
   """Returns the training of psi with a table of helpers that fits the model.
@@ -311,16 +308,13 @@ def build_training(
     ValueError: If a number is out of range, or there are more helpers than
       other clients.
   """
-  checks.integers_at_least(1, noise_examples=noise_examples)
   num_classes = split.features_spec(decomposition.model).shape[-1]
   table = HelperTable(
     num_clients,
-    noise_examples * num_classes,
+    num_classes,
     num_helpers,
     helper_interval,
     first_round,
     by_index=data_spec.in_context,
   )
-  return HelperTraining(
-    decomposition, training, table, client_state_dir, noise_examples
-  )
+  return HelperTraining(decomposition, training, table, client_state_dir)

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import federations
 import numpy as np
 import pytest
-import scipy.special
 import tensorflow as tf
 from comparing import are_equal
 from sklearn import neighbors
@@ -219,7 +218,6 @@ def build(parts, tmp_path):
       'num_clients': 6,
       'num_helpers': 2,
       'helper_interval': 1,
-      'noise_examples': 2,
     }
     return helper_clients.build_training(
       parts, Recording(), **{**defaults, **arguments}
@@ -330,9 +328,8 @@ def test_a_client_leaves_its_model_and_its_outputs_on_the_noise(parts, build):
 
   result = run()
   assert same(result.client_state, parts.total(weights))
-  assert row_of(result).shape == (2 * _CLASSES,)
-  rows = row_of(result).reshape(2, _CLASSES)
-  np.testing.assert_allclose(rows.sum(axis=1), 1, rtol=1e-6)
+  assert row_of(result).shape == (_CLASSES,)
+  np.testing.assert_allclose(row_of(result).sum(), 1, rtol=1e-6)
   # The noise is the same in every round, and another with another seed.
   assert same(row_of(run(round_num=6)), row_of(result))
   assert not same(row_of(run(seed=8)), row_of(result))
@@ -341,8 +338,9 @@ def test_a_client_leaves_its_model_and_its_outputs_on_the_noise(parts, build):
 
 
 def test_outputs_are_those_of_the_model_on_normal_noise():
-  """Of a linear map to two classes the noise itself can be told again."""
-  parts = decomposed.Decomposition(federations.model(_FEATURES, 2))
+  """Logits that are the features, and a 0, tell the noise itself again."""
+  size = 500
+  parts = decomposed.Decomposition(federations.model(size, size + 1))
   training = helper_clients.build_training(
     parts,
     Recording(),
@@ -351,21 +349,14 @@ def test_outputs_are_those_of_the_model_on_normal_noise():
     num_clients=6,
     num_helpers=2,
     helper_interval=1,
-    noise_examples=500,
   )
-  noise = []
-  for feature in range(_FEATURES):
-    kernel = np.zeros([_FEATURES, 2], np.float32)
-    kernel[feature, 0] = 1
-    theta = functional.ModelWeights([kernel, np.zeros(2, np.float32)], [])
-    weights = tf.nest.map_structure(tf.constant, parts.shares(theta))
-    row = row_of(training.run(task_of(training, weights, [-1, -1]), weights))
-    noise.append(scipy.special.logit(row.reshape(500, 2)[:, 0]))
-  noise = np.stack(noise)
+  kernel = np.eye(size, size + 1, dtype=np.float32)
+  theta = functional.ModelWeights([kernel, np.zeros(size + 1, np.float32)], [])
+  weights = tf.nest.map_structure(tf.constant, parts.shares(theta))
+  row = np.log(
+    row_of(training.run(task_of(training, weights, [-1, -1]), weights))
+  )
+  noise = row[:-1] - row[-1]
   assert abs(noise.mean()) < 0.1 and abs(noise.std() - 1) < 0.1
-  np.testing.assert_allclose(np.corrcoef(noise), np.eye(_FEATURES), atol=0.15)
-
-
-def test_noise_must_be_something(build):
-  with pytest.raises(ValueError, match='noise_examples .*0'):
-    build(noise_examples=0)
+  neighbours = np.corrcoef(noise[:-1], noise[1:])
+  np.testing.assert_allclose(neighbours, np.eye(2), atol=0.15)
