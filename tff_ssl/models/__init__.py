@@ -32,11 +32,14 @@ class ModelSpec:
     builder: `module.function` below `tff_ssl.models`; call `build`.
     forms: What examples may be: 'images', 'vectors' of features, or 'tokens',
       the numbers of words.
+    head: Of a network without a head, the name of the classifier in
+      `tff_ssl.models.dense` that belongs to it.
   """
 
   description: str
   builder: str
   forms: tuple[str, ...] = ('images',)
+  head: str = 'linear_head'
 
   @property
   def build(self) -> Callable[..., Any]:
@@ -44,33 +47,15 @@ class ModelSpec:
 
     It maps float32 inputs [batch, *input_shape], of height, width and channels
     or of features, or int32 inputs [batch, length], to logits
-    [batch, num_classes]. A network of tokens takes `num_tokens`, too. `norm` is
-    'none', 'batch' or 'group': what follows each convolution, or each hidden
+    [batch, num_classes]. A network of tokens takes `num_tokens`, too; one of
+    `ENCODERS` takes no `num_classes`, and maps to features [batch, n]. `norm`
+    is 'none', 'batch' or 'group': what follows each convolution, or each hidden
     layer where there is none, ahead of its ReLU
     (`tff_ssl.models.blocks.make_norm`). Raises `ValueError` if an
     argument is out of range.
     """
     module, name = self.builder.split('.')
     return getattr(importlib.import_module(f'tff_ssl.models.{module}'), name)
-
-
-@dataclasses.dataclass(frozen=True)
-class EncoderSpec(ModelSpec):
-  """How to build a network without a head.
-
-  Attributes:
-    head: Name of the classifier in `tff_ssl.models.dense` that belongs to it.
-  """
-
-  head: str = 'linear_head'
-
-  @property
-  def build(self) -> Callable[..., Any]:
-    """`build(input_shape, norm)` returns a `tf.keras.Model`.
-
-    As that of a `ModelSpec`, but to features [batch, n].
-    """
-    return super().build
 
 
 _ALL_FORMS = ('images', 'vectors')
@@ -139,26 +124,26 @@ MODELS: Mapping[str, ModelSpec] = types.MappingProxyType(
   }
 )
 
-ENCODERS: Mapping[str, EncoderSpec] = types.MappingProxyType(
+ENCODERS: Mapping[str, ModelSpec] = types.MappingProxyType(
   {
-    'dense_encoder': EncoderSpec(
+    'dense_encoder': ModelSpec(
       'One hidden layer of 256 with a linear classifier, as an encoder and its '
       'head: the network of the label-hungry paper.',
       'dense.dense_encoder',
       _ALL_FORMS,
     ),
-    'word_average_encoder': EncoderSpec(
+    'word_average_encoder': ModelSpec(
       'word_average with a linear classifier, as an encoder and its head.',
       'dense.word_average_encoder',
       ('tokens',),
     ),
-    'cnn_encoder': EncoderSpec(
+    'cnn_encoder': ModelSpec(
       'The convolutions of small_cnn with a linear classifier, as an encoder '
       'and its head.',
       'convolutional.cnn_encoder',
     ),
     **{
-      f'resnet{depth}_encoder': EncoderSpec(
+      f'resnet{depth}_encoder': ModelSpec(
         f'The network resnet{depth}, as an encoder and its last layer; slow on '
         'a CPU.',
         f'residual.resnet{depth}_encoder',

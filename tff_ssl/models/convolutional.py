@@ -4,6 +4,7 @@ They take what `tff_ssl.models.ModelSpec.build` says, and raise `ValueError` for
 what is out of range.
 """
 
+import functools
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -56,6 +57,7 @@ def fedul_mnist(
   input_shape: Sequence[int] = (28, 28, 1),
   num_classes: int = 10,
   norm: str = 'batch',
+  dropout: float = 0.0,
 ) -> tf.keras.Model:
   """Builds the MNIST network of FedUL.
 
@@ -63,26 +65,39 @@ def fedul_mnist(
   Class-Conditional-Sharing Clients (arXiv 2204.03304), Table D.2: three
   same-padded 5x5 convolutions of 64, 64 and 128 channels, the first two
   max-pooled, and hidden layers of 2048 and 512, each normalised ahead of its
-  ReLU. `norm='batch'` is the published network.
+  ReLU. `norm='batch'` is the published network. A `dropout` is the rate at the
+  end of each convolutional block and each hidden layer: the authors' code of
+  FedLLP has 0.2, their text has none.
 
   The table has three input channels, for MNIST too. This one takes images as
   they are, of one channel: on three equal ones, kernels act as their sum.
   """
-  return _fedul_mnist(input_shape, num_classes, norm, 'fedul_mnist', dropout=0)
+  blocks.check_image_network(input_shape, num_classes, norm, smallest=4)
+
+  def block(layer, *pooling):
+    drop = [layers.Dropout(dropout)] if dropout else []
+    norm_layer = blocks.make_norm(norm)
+    return [layer, norm_layer, layers.ReLU(), *pooling, *drop]
+
+  def convolution(channels):
+    return layers.Conv2D(channels, 5, padding='same')
+
+  return tf.keras.Sequential(
+    [
+      layers.Input(tuple(input_shape)),
+      *block(convolution(64), layers.MaxPool2D()),
+      *block(convolution(64), layers.MaxPool2D()),
+      *block(convolution(128)),
+      layers.Flatten(),
+      *block(layers.Dense(2048)),
+      *block(layers.Dense(512)),
+      blocks.output_layer(num_classes),
+    ],
+    name='fedul_mnist',
+  )
 
 
-def fedul_mnist_dropout(
-  input_shape: Sequence[int] = (28, 28, 1),
-  num_classes: int = 10,
-  norm: str = 'batch',
-) -> tf.keras.Model:
-  """Builds the network that FedUL's authors trained by FedLLP on MNIST.
-
-  `fedul_mnist` with a dropout at rate 0.2 at the end of each convolutional
-  block and each hidden layer: their code has it, their text does not.
-  """
-  name = 'fedul_mnist_dropout'
-  return _fedul_mnist(input_shape, num_classes, norm, name, dropout=0.2)
+fedul_mnist_dropout = functools.partial(fedul_mnist, dropout=0.2)
 
 
 def small_cnn(
@@ -150,32 +165,6 @@ def cnn_encoder(
       layers.Flatten(),
     ],
     name='cnn_encoder',
-  )
-
-
-def _fedul_mnist(input_shape, num_classes, norm, name, dropout):
-  blocks.check_image_network(input_shape, num_classes, norm, smallest=4)
-
-  def block(layer, *pooling):
-    drop = [layers.Dropout(dropout)] if dropout else []
-    norm_layer = blocks.make_norm(norm)
-    return [layer, norm_layer, layers.ReLU(), *pooling, *drop]
-
-  def convolution(channels):
-    return layers.Conv2D(channels, 5, padding='same')
-
-  return tf.keras.Sequential(
-    [
-      layers.Input(tuple(input_shape)),
-      *block(convolution(64), layers.MaxPool2D()),
-      *block(convolution(64), layers.MaxPool2D()),
-      *block(convolution(128)),
-      layers.Flatten(),
-      *block(layers.Dense(2048)),
-      *block(layers.Dense(512)),
-      blocks.output_layer(num_classes),
-    ],
-    name=name,
   )
 
 

@@ -59,13 +59,14 @@ class Decomposition:
       weights = self.total(ModelWeights(trainable, non_trainable))
       return self.model.predict(*weights, x, training=training, seed=seed)
 
-    return dataclasses.replace(
-      self._plain(),
+    return functional.FunctionalModel(
       initial_weights=initial_weights,
       predict=predict,
+      input_spec=self.model.input_spec,
       weights_spec=ModelWeights(
         [*spec.trainable, *spec.trainable], [*spec.non_trainable]
       ),
+      is_random=self.model.is_random,
     )
 
   def part(self, name: str) -> functional.FunctionalModel:
@@ -162,12 +163,3 @@ class Decomposition:
   def _size(self) -> int:
     """Number of tensors in each part."""
     return len(self.model.weights_spec.trainable)
-
-  def _plain(self) -> functional.FunctionalModel:
-    """Returns the model without what subclasses know of their weights."""
-    return functional.FunctionalModel(
-      **{
-        field.name: getattr(self.model, field.name)
-        for field in dataclasses.fields(functional.FunctionalModel)
-      }
-    )

@@ -27,6 +27,7 @@ ModelWeights: TypeAlias = tff.learning.models.ModelWeights
 _KERAS_LOSS = tf.keras.losses.SparseCategoricalCrossentropy
 # What every process here measures anyway.
 _MEASURED = (tf.keras.metrics.SparseCategoricalAccuracy,)
+_ROUNDING = 1e-2  # That of bfloat16.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,7 +195,6 @@ def from_tff_functional_model(
     lambda array: tf.TensorSpec(array.shape, array.dtype),
     tf.nest.map_structure(np.asarray, arrays),
   )
-  _refuse_probabilities(model, input_spec)
 
   def predict(trainable, non_trainable, x, *, training, seed=None):
     del seed  # Its form has no place for one.
@@ -203,13 +203,19 @@ def from_tff_functional_model(
     x = _checked_input(x, input_spec)
     return model.predict_on_batch(weights, x, training), non_trainable
 
-  return FunctionalModel(
+  converted = FunctionalModel(
     initial_weights=_same_weights(arrays, specs),
     predict=predict,
     input_spec=input_spec,
     weights_spec=specs,
     is_random=False,
   )
+  if gives_probabilities(converted):
+    raise ValueError(
+      'The outputs of model are probabilities: they are not negative and sum '
+      'to 1. The objectives take logits: build the model without its softmax.'
+    )
+  return converted
 
 
 def _examples_spec(model) -> protocols.Structure:
@@ -218,32 +224,39 @@ def _examples_spec(model) -> protocols.Structure:
   return spec['x'] if hasattr(spec, 'keys') else spec[0]
 
 
-def _refuse_probabilities(
-  model: tff.learning.models.FunctionalModel, input_spec: protocols.Structure
-) -> None:
-  """Raises `ValueError` if the outputs for some batch are probabilities."""
-  shapes = [spec.shape[1:] for spec in tf.nest.flatten(input_spec)]
-  if any(None in shape for shape in shapes):
-    return  # Not every size may be possible.
-  # TFF's models of Keras work in such a graph only.
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    outputs = session.run(
-      model.predict_on_batch(
-        model.initial_weights,
-        tf.nest.map_structure(
-          lambda spec: tf.ones([2, *spec.shape[1:]], spec.dtype), input_spec
-        ),
-        False,
+def gives_probabilities(model: FunctionalModel) -> bool:
+  """Returns whether some outputs are not negative and sum to 1.
+
+  An activation at the end is seen without a number; here, one further up is.
+  """
+  specs = tf.nest.flatten(model.input_spec)
+  if any(None in spec.shape[1:] for spec in specs):
+    return False  # Not every size may be possible.
+  rng = np.random.default_rng(0)
+  trainable, others = model.initial_weights(0)
+  # Logits sum to 1 by chance, but hardly with other weights again.
+  for noise in (0, 0.3):
+    moved = [
+      (array + noise * rng.normal(size=array.shape)).astype(array.dtype)
+      for array in trainable
+    ]
+    # TFF's models of Keras work in such a graph only.
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+      batch = tf.nest.map_structure(
+        lambda spec: tf.ones([2, *spec.shape[1:]], spec.dtype), model.input_spec
       )
-    )
-  for output in tf.nest.flatten(outputs):
-    if output.ndim < 2 or output.shape[-1] < 2:
-      continue
-    if (output >= 0).all() and np.allclose(output.sum(axis=-1), 1, atol=1e-3):
-      raise ValueError(
-        'The outputs of model are probabilities: they are not negative and sum '
-        'to 1. The objectives take logits: build the model without its softmax.'
-      )
+      outputs, _ = model.predict(moved, others, batch, training=False)
+      found = session.run(tf.nest.flatten(outputs))
+    if not any(map(_are_probabilities, found)):
+      return False
+  return True
+
+
+def _are_probabilities(output: np.ndarray) -> bool:
+  if output.ndim < 2 or output.shape[-1] < 2 or (output < 0).any():
+    return False
+  sums = output.astype(np.float32).sum(axis=-1)
+  return np.allclose(sums, 1, atol=_ROUNDING)
 
 
 def _checked_input(x, input_spec: protocols.Structure) -> protocols.Structure:
@@ -265,9 +278,8 @@ def _checked_tensor(x, spec: tf.TensorSpec) -> tf.Tensor:
   x = tf.convert_to_tensor(x)
   if not spec.is_compatible_with(x):
     raise ValueError(
-      f'x is {x.dtype.name}{x.shape}, but this model takes '
-      f'{spec.dtype.name}{spec.shape}: cast and reshape the batch '
-      'first.'
+      f'x is {structures.signature(x)}, but this model takes '
+      f'{structures.signature(spec)}: cast and reshape the batch first.'
     )
   return x
 
@@ -279,21 +291,18 @@ def _checked_weights(name: str, weights, specs) -> list[tf.Tensor]:
     for spec, tensor in zip(specs, tensors, strict=True)
   ):
     raise ValueError(
-      f'{name} holds {_describe(tensors)}, but this model has '
-      f'{_describe(specs)}: give weights like those of initial_weights(seed).'
+      f'{name} holds {[*map(structures.signature, tensors)]}, but this model '
+      f'has {[*map(structures.signature, specs)]}: give weights like those of '
+      'initial_weights(seed).'
     )
   return tensors
-
-
-def _describe(tensors) -> str:
-  return str([f'{t.dtype.name}{t.shape}' for t in tensors])
 
 
 def check_weights(weights: ModelWeights, specs: ModelWeights) -> None:
   """Raises `ValueError` unless number, shapes and dtypes are as specified."""
   for kind in ('trainable', 'non_trainable'):
     given, wanted = (
-      [_signature(value) for value in tf.nest.flatten(getattr(each, kind))]
+      [*map(structures.signature, tf.nest.flatten(getattr(each, kind)))]
       for each in (weights, specs)
     )
     if given != wanted:
@@ -301,14 +310,6 @@ def check_weights(weights: ModelWeights, specs: ModelWeights) -> None:
         f'The new {kind} weights are {given}, but this model has {wanted} '
         'there: take them from a model of the same architecture.'
       )
-
-
-def _signature(value) -> str:
-  if isinstance(value, tf.TensorSpec):
-    return f'{value.dtype.name}{value.shape.as_list()}'
-  if not hasattr(value, 'dtype'):
-    value = np.asarray(value)
-  return f'{tf.as_dtype(value.dtype).name}{list(value.shape)}'
 
 
 def as_functional(model: Any) -> tuple[FunctionalModel, Any]:

@@ -231,34 +231,30 @@ class KerasTemplate:
       'give from_logits=True to take the outputs as they are, such as the '
       'features of an encoder'
     )
-    if (
-      self._from_logits is None
-      and last & {'Softmax', 'Sigmoid'}
-      and any(each.shape[1:] == (1,) for each in tf.nest.flatten(outputs))
-    ):
-      raise NoLogitsError(
-        f'{name} ends in one probability, but the objectives take a logit of '
-        'each class: give two outputs, Dense(2) without an activation, or '
-        f'{as_they_are}.'
-      )
-    if self._from_logits is None and 'Softmax' in last:
-      raise NoLogitsError(
-        f'{name} ends in a softmax, so that its outputs are probabilities, but '
-        'the objectives take logits: remove the softmax, or give '
-        "from_logits=False to take the softmax's input, or "
-        f'{as_they_are}.'
-      )
-    if self._from_logits is None and 'Sigmoid' in last:
-      raise NoLogitsError(
-        f'{name} ends in a sigmoid, but the objectives take logits: remove the '
-        f'sigmoid, or {as_they_are}.'
-      )
     if self._from_logits is False and last != {'Softmax'}:
       raise ValueError(
         f'from_logits=False, but {name[0].lower()}{name[1:]} does not end in a '
         f'softmax (its last operation is {"/".join(sorted(last))}): leave '
         f'from_logits out if the outputs are logits, or {as_they_are}.'
       )
+    if self._from_logits is not None or not last & {'Softmax', 'Sigmoid'}:
+      return
+    if any(each.shape[1:] == (1,) for each in tf.nest.flatten(outputs)):
+      why = (
+        'ends in one probability, but the objectives take a logit of each '
+        'class: give two outputs, Dense(2) without an activation'
+      )
+    elif 'Softmax' in last:
+      why = (
+        'ends in a softmax, so that its outputs are probabilities, but the '
+        'objectives take logits: remove the softmax, or give '
+        "from_logits=False to take the softmax's input"
+      )
+    else:
+      why = (
+        'ends in a sigmoid, but the objectives take logits: remove the sigmoid'
+      )
+    raise NoLogitsError(f'{name} {why}, or {as_they_are}.')
 
 
 def _last_op(output: tf.Tensor, passing: frozenset[str]) -> tf.Operation:

@@ -18,8 +18,6 @@ import tensorflow as tf
 from tff_ssl.common import user_modules
 from tff_ssl.models import functional, keras_template, split, structures
 
-_PROBED = 8
-_ROUNDING = 1e-2  # That of bfloat16.
 _DRAWN = '_tff_ssl_drawn'
 
 
@@ -64,7 +62,12 @@ def build(
       f'{said} gives outputs of shape {list(outputs)}, but the data have '
       f'{num_classes} classes: {end}.'
     )
-  _check_logits(said, model, spec, num_tokens, end)
+  if functional.gives_probabilities(model):
+    raise ValueError(
+      f'{said} gives outputs that are not negative and sum to 1, '
+      'probabilities, but the objectives take logits: leave the softmax out, '
+      f'and {end}.'
+    )
   return model
 
 
@@ -200,36 +203,4 @@ def _check_input(said, model, spec) -> None:
     f'{said} takes {taken}, but examples are {spec.dtype.name} '
     f'{structures.describe(spec)}: let it begin with '
     f'keras.Input(shape=input_shape{kind}) alone.'
-  )
-
-
-def _check_logits(said, model, spec, num_tokens, end) -> None:
-  """Refuses probabilities, with which training goes on and learns little.
-
-  An activation at the end is seen without a number; here, one further up is.
-  """
-  rng = np.random.default_rng(0)
-  shape = [_PROBED, *spec.shape[1:]]
-  batch = (
-    rng.normal(size=shape)
-    if num_tokens is None
-    else rng.integers(0, num_tokens, shape)
-  )
-  trainable, others = model.initial_weights(0)
-  # Logits sum to 1 by chance, but hardly with other weights again.
-  for noise in (0, 0.3):
-    moved = [
-      (array + noise * rng.normal(size=array.shape)).astype(array.dtype)
-      for array in trainable
-    ]
-    outputs, _ = model.predict(
-      moved, others, tf.constant(batch, spec.dtype), training=False
-    )
-    outputs = tf.cast(outputs, tf.float32).numpy()
-    sums = outputs.sum(axis=1)
-    if outputs.min() < 0 or not np.allclose(sums, 1, atol=_ROUNDING):
-      return
-  raise ValueError(
-    f'{said} gives outputs that are not negative and sum to 1, probabilities, '
-    f'but the objectives take logits: leave the softmax out, and {end}.'
   )

@@ -6,6 +6,7 @@ and Komodakis 2016 (arXiv 1605.07146). They take what
 range.
 """
 
+import functools
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -55,77 +56,52 @@ def resnet9(
   return tf.keras.Model(images, logits, name='resnet9')
 
 
-def resnet18(
+def resnet(
+  depth: int,
   input_shape: Sequence[int] = (32, 32, 3),
   num_classes: int = 10,
   norm: str = 'none',
 ) -> tf.keras.Model:
-  """Builds the ResNet-18 for CIFAR, of the grouping paper's CIFAR and SVHN.
+  """Builds a ResNet for CIFAR; with 18, of the grouping paper's CIFAR and SVHN.
 
-  He et al. 2016, "Deep Residual Learning for Image Recognition", with the stem
-  that became usual for small images: one 3x3 convolution of stride 1 and no
-  pooling. Four stages of two basic blocks, 64, 128, 256 and 512 channels, a 1x1
-  convolution on the shortcut where the shape changes, global average pooling:
-  11,173,962 trainable weights at 32x32x3 with 10 classes and a normalisation.
+  He et al. 2016, "Deep Residual Learning for Image Recognition" (Table 1), with
+  the stem that became usual for small images: one 3x3 convolution of stride 1
+  and no pooling. Four stages of 64, 128, 256 and 512 channels, a 1x1
+  convolution on the shortcut where the shape changes, global average pooling.
+  18: two basic blocks a stage, 11,173,962 trainable weights at 32x32x3 with 10
+  classes and a normalisation. 34: 3, 4, 6 and 3 of them, 21,282,122 weights.
+  50: as many bottlenecks, a 1x1 convolution, a 3x3 one, and a 1x1 one to four
+  times the channels, 23,520,842 weights; the stride is that of the 3x3
+  convolution, as in PyTorch's networks, while the paper has it in the first.
 
   Without normalisation, the variance of activations would double from block to
-  block. There the last convolution of every block starts at 0, and the first at
-  1 / sqrt(8 blocks) of the usual deviation: Zhang et al. 2019, "Fixup
-  Initialization". Of their scalars, the biases of the convolutions take the
-  place of the offsets, and the multipliers are left out.
+  block. There the last convolution of every block starts at 0, and the others
+  at a part of the usual deviation, 1 / sqrt(blocks), of bottlenecks blocks **
+  -1/4: Zhang et al. 2019, "Fixup Initialization". Of their scalars, the biases
+  of the convolutions take the place of the offsets, and the multipliers are
+  left out.
   """
-  return _resnet(18, input_shape, norm, num_classes)
+  blocks.check_image_network(input_shape, num_classes, norm, smallest=8)
+  images, features = _resnet_features(depth, input_shape, norm)
+  logits = blocks.classifier(features, num_classes)
+  return tf.keras.Model(images, logits, name=f'resnet{depth}')
 
 
-def resnet34(
-  input_shape: Sequence[int] = (32, 32, 3),
-  num_classes: int = 10,
-  norm: str = 'none',
+def resnet_encoder(
+  depth: int, input_shape: Sequence[int] = (32, 32, 3), norm: str = 'none'
 ) -> tf.keras.Model:
-  """Builds the ResNet-34 of He et al. 2016 (Table 1) for CIFAR.
-
-  As `resnet18`, with 3, 4, 6 and 3 basic blocks: 21,282,122 trainable weights
-  at 32x32x3 with 10 classes and a normalisation.
-  """
-  return _resnet(34, input_shape, norm, num_classes)
+  """Builds `resnet` without its last layer: to 512 features, of 50 to 2048."""
+  blocks.check_image_network(input_shape, 1, norm, smallest=8)
+  images, features = _resnet_features(depth, input_shape, norm)
+  return tf.keras.Model(images, features, name=f'resnet{depth}_encoder')
 
 
-def resnet50(
-  input_shape: Sequence[int] = (32, 32, 3),
-  num_classes: int = 10,
-  norm: str = 'none',
-) -> tf.keras.Model:
-  """Builds the ResNet-50 of He et al. 2016 (Table 1) for CIFAR.
-
-  As `resnet34`, of bottlenecks: a 1x1 convolution, a 3x3 one, and a 1x1 one to
-  four times the channels, 23,520,842 trainable weights at 32x32x3 with 10
-  classes and a normalisation. The stride is that of the 3x3 convolution, as in
-  PyTorch's networks; the paper has it in the first one. Without normalisation,
-  Fixup's rule for three convolutions holds: the first two at 16 blocks ** -1/4
-  of the usual deviation.
-  """
-  return _resnet(50, input_shape, norm, num_classes)
-
-
-def resnet18_encoder(
-  input_shape: Sequence[int] = (32, 32, 3), norm: str = 'none'
-) -> tf.keras.Model:
-  """Builds `resnet18` without its last layer, as an encoder to [batch, 512]."""
-  return _resnet(18, input_shape, norm)
-
-
-def resnet34_encoder(
-  input_shape: Sequence[int] = (32, 32, 3), norm: str = 'none'
-) -> tf.keras.Model:
-  """As `resnet18_encoder`, from `resnet34`."""
-  return _resnet(34, input_shape, norm)
-
-
-def resnet50_encoder(
-  input_shape: Sequence[int] = (32, 32, 3), norm: str = 'none'
-) -> tf.keras.Model:
-  """As `resnet18_encoder`, from `resnet50`, to [batch, 2048]."""
-  return _resnet(50, input_shape, norm)
+resnet18, resnet34, resnet50 = (
+  functools.partial(resnet, depth) for depth in (18, 34, 50)
+)
+resnet18_encoder, resnet34_encoder, resnet50_encoder = (
+  functools.partial(resnet_encoder, depth) for depth in (18, 34, 50)
+)
 
 
 def _basic(channels, stride):
@@ -146,12 +122,8 @@ _DEPTHS = {
 }
 
 
-def _resnet(depth, input_shape, norm, num_classes=None):
-  """Builds a classifier, or without `num_classes` an encoder."""
-  is_encoder = num_classes is None
-  blocks.check_image_network(
-    input_shape, 1 if is_encoder else num_classes, norm, smallest=8
-  )
+def _resnet_features(depth, input_shape, norm):
+  """Returns the input of a network, and the features of its last layer."""
   convolutions_of, lengths = _DEPTHS[depth]
   images = layers.Input(tuple(input_shape))
   x = layers.ReLU()(blocks.conv_norm(images, _STAGES[0][0], norm))
@@ -159,11 +131,7 @@ def _resnet(depth, input_shape, norm, num_classes=None):
     for number in range(length):
       convolutions = convolutions_of(channels, 1 if number else stride)
       x = _block(x, convolutions, norm, num_blocks=sum(lengths))
-  features = layers.GlobalAveragePooling2D()(x)
-  if is_encoder:
-    return tf.keras.Model(images, features, name=f'resnet{depth}_encoder')
-  logits = blocks.classifier(features, num_classes)
-  return tf.keras.Model(images, logits, name=f'resnet{depth}')
+  return images, layers.GlobalAveragePooling2D()(x)
 
 
 def _block(x, convolutions, norm, num_blocks):

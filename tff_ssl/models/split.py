@@ -159,8 +159,9 @@ def join(
     structures.refuse_several(head.input_spec, 'A head takes')
     if not head.input_spec.shape.is_compatible_with(features.shape):
       raise ValueError(
-        f'A head takes {_describe(head.input_spec)}, but the encoder gives '
-        f'{_describe(features)}: build the head for these features.'
+        f'A head takes {structures.signature(head.input_spec)}, but the '
+        f'encoder gives {structures.signature(features)}: build the head for '
+        'these features.'
       )
 
   def initial_weights(seed):
@@ -171,11 +172,13 @@ def join(
     )
 
   def predict(trainable, non_trainable, x, *, training, seed=None):
-    calls = _Calls(parts, trainable, non_trainable, training, seed)
-    outputs = calls.heads(calls(ENCODER, x))
+    weights = ModelWeights(trainable, non_trainable)
+    outputs, states = _call(parts, weights, x, seed, training, training)
     if not training:
       return outputs, non_trainable
-    return outputs, tf.nest.pack_sequence_as(non_trainable, calls.state())
+    return outputs, tf.nest.pack_sequence_as(
+      non_trainable, tf.nest.flatten(states)
+    )
 
   return SplitModel(
     initial_weights=initial_weights,
@@ -199,18 +202,13 @@ def freeze_encoder(model: SplitModel) -> functional.FunctionalModel:
 
   def predict(trainable, non_trainable, x, *, training, seed=None):
     weights = thaw_weights(model, ModelWeights(trainable, non_trainable))
-    calls = _Calls(
-      model.parts, weights.trainable, weights.non_trainable, training, seed
-    )
-    outputs = calls.heads(calls(ENCODER, x, training=False))
+    outputs, states = _call(model.parts, weights, x, seed, False, training)
     if not training:
       return outputs, non_trainable
     frozen = tf.nest.flatten(non_trainable)[:encoder_size]
-    kept = len(encoder.weights_spec.non_trainable)
-    state = tf.nest.pack_sequence_as(
-      non_trainable, [*frozen, *calls.state()[kept:]]
+    return outputs, tf.nest.pack_sequence_as(
+      non_trainable, [*frozen, *tf.nest.flatten(states[1:])]
     )
-    return outputs, state
 
   return functional.FunctionalModel(
     initial_weights=lambda seed: freeze_weights(
@@ -263,42 +261,30 @@ def features_spec(encoder: functional.FunctionalModel) -> tf.TensorSpec:
   return tf.TensorSpec([None, *features.shape[1:]], features.dtype)
 
 
-class _Calls:
-  """Calls of the parts of a model at given weights."""
+def _call(parts, weights, x, seed, encoder_trains: bool, heads_train: bool):
+  """Returns the heads' outputs, and each part's new non-trainable weights."""
+  separate = _separate(weights, parts)
+  states = []
 
-  def __init__(self, parts, trainable, non_trainable, training, seed):
-    self._parts = parts
-    self._weights = _separate(ModelWeights(trainable, non_trainable), parts)
-    self._training = training
-    self._seed = seed
-    self._states = [own.non_trainable for own in self._weights]
-
-  def __call__(self, part, inputs, training=None):
-    own = self._weights[part]
-    seed = self._seed
+  def call(position, inputs, training):
+    part, own = parts[position], separate[position]
     # Features of a mixed-precision encoder are of a lower one.
     inputs = tf.nest.map_structure(
-      lambda value, spec: tf.cast(value, spec.dtype),
-      inputs,
-      self._parts[part].input_spec,
+      lambda value, spec: tf.cast(value, spec.dtype), inputs, part.input_spec
     )
-    outputs, self._states[part] = self._parts[part].predict(
+    outputs, state = part.predict(
       own.trainable,
       own.non_trainable,
       inputs,
-      training=self._training if training is None else training,
-      seed=None if seed is None else randomness.fold_in(seed, part),
+      training=training,
+      seed=None if seed is None else randomness.fold_in(seed, position),
     )
+    states.append(state)
     return outputs
 
-  def heads(self, features):
-    """Returns the output of the only head, or a tuple with each head's."""
-    first, *more = (self(part, features) for part in range(1, len(self._parts)))
-    return (first, *more) if more else first
-
-  def state(self):
-    """Returns the non-trainable weights of all parts, flat."""
-    return tf.nest.flatten(self._states)
+  features = call(ENCODER, x, encoder_trains)
+  first, *more = (call(i, features, heads_train) for i in range(1, len(parts)))
+  return (first, *more) if more else first, states
 
 
 def _part_seed(seed: int, position: int) -> int:
@@ -326,7 +312,3 @@ def _separate(weights: ModelWeights, parts) -> list[ModelWeights]:
     separate.append(ModelWeights(trainable[:i], non_trainable[:j]))
     trainable, non_trainable = trainable[i:], non_trainable[j:]
   return separate
-
-
-def _describe(spec: tf.TensorSpec) -> str:
-  return f'{spec.dtype.name}{spec.shape}'

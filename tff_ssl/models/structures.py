@@ -7,6 +7,7 @@ dimensions are all the same n, the number of examples.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tff_ssl import compat, protocols
@@ -82,3 +83,10 @@ def describe(specs: protocols.Structure) -> str:
   if isinstance(specs, tuple):
     return f'({", ".join(map(describe, specs))})'
   return str(tuple(specs.shape.as_list()[1:]))
+
+
+def signature(value: Any) -> str:
+  """Returns dtype and shape of an array, a tensor or a spec in words."""
+  if not hasattr(value, 'dtype'):
+    value = np.asarray(value)
+  return f'{tf.as_dtype(value.dtype).name}{tf.TensorShape(value.shape)}'
