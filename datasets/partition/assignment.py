@@ -327,8 +327,9 @@ class PartitionSpec(Choice):
 
   `builder(source, *, seed, server_examples, **settings) -> Assignment` draws
   it. With `in_sets` it takes no `server_examples` and returns an `Assignment`
-  with sets. The user must give each setting that has no default in the
-  signature; the runner takes the `default` of the record.
+  with sets, to whose class priors noise may be added. The user must give each
+  setting that has no default in the signature; the runner takes the `default`
+  of the record.
 
   Attributes:
     needs_client_ids: Whether the source must name the owner of each example. If

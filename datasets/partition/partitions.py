@@ -28,7 +28,6 @@ from datasets.partition.client_labels import (
   SHARED_FRACTION,
 )
 from datasets.sources.source import UNKNOWN, Source
-from tff_ssl.common import prior_checks
 from tff_ssl.common.choice import Registry
 from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.common.setting import Setting
@@ -92,6 +91,9 @@ def check_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
       setting.check(value)
       # A plain Python value, which JSON can hold.
       settings[setting.name] = setting.type(value)
+      continue
+    if setting.name not in parameters:  # Of all partitions in sets.
+      settings[setting.name] = setting.default
       continue
     default = parameters[setting.name].default
     if default is inspect.Parameter.empty:
@@ -272,9 +274,11 @@ def _draw(
   spec: PartitionSpec, source: Source, own, server_examples: int, seed: int
 ) -> Assignment:
   """Calls the partition's function."""
-  if not spec.in_sets:
-    own = {**own, 'server_examples': server_examples}
-  held = spec.builder(source, seed=seed, **own)
+  arguments = {**own, 'server_examples': server_examples}
+  if spec.in_sets:
+    not_drawn = {u_sets.PRIOR_NOISE.name, u_sets.NOISE_FORMULA.name}
+    arguments = {name: own[name] for name in own.keys() - not_drawn}
+  held = spec.builder(source, seed=seed, **arguments)
   if not isinstance(held, Assignment) or held.in_sets != spec.in_sets:
     raise TypeError(
       f'partition={spec.name!r}: its function returned {held!r}: let it '
@@ -282,10 +286,7 @@ def _draw(
       f'{"with" if spec.in_sets else "without"} sets.'
     )
   if held.in_sets:
-    prior_checks.check_class_priors(
-      *(held.class_priors, held.client_names, source.class_names),
-      full_rank=False,
-    )
+    held = u_sets.tell_priors(held, source.class_names, own, seed)
   return held
 
 

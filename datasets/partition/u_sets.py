@@ -7,7 +7,7 @@ suffice to learn a classifier (`tff_ssl.common.prior_checks`).
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,7 @@ KNOWN_PRIORS = Setting(
   default=EXACT,
   choices=(EXACT, NOMINAL),
 )
+# Of all partitions in sets; `tell_priors` reads them.
 PRIOR_NOISE = Setting(
   'prior_noise',
   float,
@@ -131,13 +132,11 @@ def u_sets(  # noqa: PLR0913
   u_set_recipe: str = U_SET_RECIPE.default,
   set_repeats: str | None = None,
   known_priors: str = KNOWN_PRIORS.default,
-  prior_noise: float = PRIOR_NOISE.default,
-  noise_formula: str = NOISE_FORMULA.default,
   seed: int,
 ) -> Assignment:
-  """Draws sets of given class priors and hides the labels."""
+  """Draws sets of given class priors; the settings are those of `_complete`."""
   labels, num_classes = source.train.labels, source.num_classes
-  numbers = numbers_of_sets(sets_per_client, num_clients)
+  numbers = list(map(int, sets_per_client.split(',')))
   absent = np.setdiff1d(np.arange(num_classes), labels)
   if absent.size:
     raise ValueError(
@@ -155,40 +154,18 @@ def u_sets(  # noqa: PLR0913
     sets_per_client=numbers,
     client_examples=client_examples,
     priors=priors,
-    repeats=set_repeats or _usual_repeats(u_set_recipe),
+    repeats=set_repeats,
     seed=seed,
   )
   known = nominal
   if known_priors == EXACT:
     known = empirical_priors(labels, sets, num_classes)
-  client_names = assignment.numbered_names(num_clients)
-  try:
-    told = told_priors(
-      stack_priors(known),
-      client_names,
-      source.class_names,
-      prior_noise=prior_noise,
-      noise_formula=noise_formula,
-      seed=seed,
-      # The recipes of the code let classes run out, which lowers the rank.
-      full_rank=u_set_recipe not in _OF_CODE,
-    )
-  except ValueError as error:
-    raise ValueError(
-      f'{error} To draw other priors, choose more examples in each set '
-      '(client_examples), more sets (sets_per_client) or another seed.'
-    ) from error
-  return lay_out(sets, told, client_names, seed)
+  names = assignment.numbered_names(num_clients)
+  return lay_out(sets, stack_priors(known), names, seed)
 
 
-def own_sets(
-  source: Source,
-  *,
-  prior_noise: float = PRIOR_NOISE.default,
-  noise_formula: str = NOISE_FORMULA.default,
-  seed: int,
-) -> Assignment:
-  """Uses the sets of the data; priors may get noise (FedUL, Section 4.2)."""
+def own_sets(source: Source, *, seed: int) -> Assignment:
+  """Uses the sets of the data."""
   own = source.sets
   if own is None:
     raise ValueError(
@@ -202,15 +179,7 @@ def own_sets(
     ]
     for client, num_sets in enumerate(own.class_priors.any(axis=2).sum(axis=1))
   ]
-  told = told_priors(
-    own.class_priors,
-    own.client_names,
-    own.class_names,
-    prior_noise=prior_noise,
-    noise_formula=noise_formula,
-    seed=seed,
-  )
-  return lay_out(sets, told, own.client_names, seed)
+  return lay_out(sets, own.class_priors, own.client_names, seed)
 
 
 def _usual_repeats(recipe: str) -> str:
@@ -331,29 +300,36 @@ def with_noise(
   return np.divide(noisy, sums, out=np.zeros_like(noisy), where=sums > 0)
 
 
-def told_priors(
-  class_priors: np.ndarray,
-  client_names: tuple[str, ...],
+def tell_priors(
+  held: Assignment,
   class_names: tuple[str, ...],
-  *,
-  prior_noise: float,
-  noise_formula: str,
+  settings: Mapping[str, Any],
   seed: int,
-  full_rank: bool = True,
-) -> np.ndarray:
+) -> Assignment:
   """Adds noise to class priors and checks that a classifier can be learnt."""
-  told = with_noise(
-    class_priors,
-    prior_noise,
-    noise_formula,
-    generator(Purpose.PRIOR_NOISE, seed),
-  )
-  # With noise, any matrix has full rank, but noise distinguishes no classes.
-  for priors in (class_priors, told):
-    prior_checks.check_class_priors(
-      priors, client_names, class_names, full_rank=full_rank
+  exact = held.class_priors
+  # The recipes of the code let classes run out, which lowers the rank.
+  full_rank = settings.get(U_SET_RECIPE.name) not in _OF_CODE
+  try:
+    told = with_noise(
+      exact,
+      settings.get(PRIOR_NOISE.name, PRIOR_NOISE.default),
+      settings.get(NOISE_FORMULA.name, NOISE_FORMULA.default),
+      generator(Purpose.PRIOR_NOISE, seed),
     )
-  return told
+    # With noise, any matrix has full rank, but noise distinguishes no classes.
+    for priors in (exact, told):
+      prior_checks.check_class_priors(
+        priors, held.client_names, class_names, full_rank=full_rank
+      )
+  except ValueError as error:
+    if U_SET_RECIPE.name not in settings:
+      raise
+    raise ValueError(
+      f'{error} To draw other priors, choose more examples in each set '
+      '(client_examples), more sets (sets_per_client) or another seed.'
+    ) from error
+  return dataclasses.replace(held, class_priors=told)
 
 
 DRAWN = PartitionSpec(
