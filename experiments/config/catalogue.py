@@ -64,7 +64,7 @@ _COMMON: Mapping[str, tuple[Setting, ...]] = {
 # absl's own flags, and what `settings.make` adds to the values.
 _NO_NAMES = (
   *('chosen', 'defaults', 'effective', 'flagfile', 'labels_decide', 'origins'),
-  *('recommendation', 'undefok', 'used'),
+  *('recommendation', 'replaced', 'undefok', 'used'),
 )
 # The names of processes and data sets are parts of folders' names.
 _FOLDER_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]*')

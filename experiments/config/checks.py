@@ -68,7 +68,7 @@ def used(
   Raises:
     UsageError: If another flag has no effect, or a value cannot be.
   """
-  written, given, values, origins, chosen, _ = resolved
+  written, given, values, origins, chosen, *_ = resolved
   rows = catalogue.of_run(chosen)
   try:
     _check_model(values['model'])

@@ -63,6 +63,7 @@ class Resolved(NamedTuple):
     chosen: What the run is put together from, by the flag that chose it.
     defaults: What the values would be if nobody had given them, as far as the
       rest that was given decides.
+    replaced: The defaults in whose place a flag of another name put a value.
   """
 
   written: Values
@@ -71,6 +72,7 @@ class Resolved(NamedTuple):
   origins: dict[str, str]
   chosen: dict[str, Choice]
   defaults: dict[str, Any]
+  replaced: dict[str, Any]
 
 
 def resolve(
@@ -124,7 +126,10 @@ def resolve(
       )
   name = f'{process.name}_{_name_of_data(source, values)}'
   layers.put_below('default', {'run_dir': f'runs/{name}_seed{values["seed"]}'})
-  return Resolved(written, given, values, layers.origins, chosen, defaults)
+  return Resolved(
+    *(written, given, values, layers.origins, chosen, defaults),
+    replaced=layers.replaced,
+  )
 
 
 def with_environment(given: Values) -> dict[str, Any]:
@@ -219,6 +224,7 @@ class _Layers:
     self.given = given
     self.values: dict[str, Any] = {}
     self.origins: dict[str, str] = {}
+    self.replaced: dict[str, Any] = {}
     self._settings = settings
 
   def put(self, origin: str, layer: Values) -> None:
@@ -226,6 +232,8 @@ class _Layers:
     for name in displaced(layer, self._settings):
       self.values.pop(name, None)
     for name, value in layer.items():
+      if origin.startswith('--') and name in self.values:
+        self.replaced[name] = self.values[name]
       self.values[name] = value
       self.origins[name] = origin
       if value is None:

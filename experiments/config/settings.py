@@ -57,7 +57,9 @@ def make(
   Returns:
     A namespace with all flags as attributes: `None` where the run does not use
     them. `used` are those that it does, by name. `origins` says where each
-    value comes from, and `defaults` what it would be if nobody had given it.
+    value comes from, `defaults` what it would be if nobody had given it, and
+    `replaced` the default of a process or data set where another flag imposes
+    the value.
     `effective` has the names of all that would have an effect, with a value or
     without. `chosen` has the run's `Choice`s by flag. `recommendation` says
     what --process=recommended has chosen, and why. `labels_decide` tells that
@@ -110,6 +112,7 @@ def _make(given, optional, origins) -> types.SimpleNamespace:
   settings.labels_decide = False
   settings.origins = {name: resolved.origins[name] for name in values}
   settings.defaults = resolved.defaults
+  settings.replaced = resolved.replaced
   settings.effective = effective
   settings.chosen = resolved.chosen
   settings.cache_dir = os.path.expanduser(settings.cache_dir)

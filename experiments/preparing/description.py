@@ -68,6 +68,22 @@ def lines_of_warmup(settings) -> list[str]:
   ]
 
 
+def lines_of_aggregator(settings) -> list[str]:
+  """Returns a note where an aggregator changes how clients train."""
+  changes = [
+    f'--{name}={settings.used[name]} in the place of {before}'
+    for name, before in settings.replaced.items()
+    if settings.origins.get(name) == '--aggregator'
+    and settings.used[name] != before
+  ]
+  if not changes:
+    return []
+  return [
+    f'Note: --aggregator={settings.aggregator} takes {", ".join(changes)}: '
+    'figures of --aggregator=mean are of another configuration.'
+  ]
+
+
 def lines_of_cohort(settings) -> list[str]:
   """Returns a note where not as many clients take part as settings say."""
   asked = settings.used.get('clients_per_round')

@@ -68,6 +68,7 @@ def run(
   first_round, state = saved.load_latest() or (0, state)
   opening.check_rounds_left(settings, first_round)
   _show(description.lines_of_data(opened.data))
+  _show(description.lines_of_aggregator(settings))
   _show(description.lines_of_cohort(settings))
   _show(description.lines_of_warmup(settings))
   if owners is not None:
@@ -104,6 +105,7 @@ def try_out(opened: building.Run) -> None:
   _show(['', 'Settings (--help says where each value comes from):'])
   _show(description.lines_of_settings(settings))
   _show(['', 'Data:', *description.lines_of_data(opened.data)])
+  _show(description.lines_of_aggregator(settings))
   _show(description.lines_of_cohort(settings))
   _show(['', 'Folder:', *description.lines_of_folder(settings)])
   _show(['', 'Costs:', *description.lines_of_costs(opened)])

@@ -75,3 +75,18 @@ def test_some_clients_are_refused_where_a_process_needs_all(refusal):
 def test_fewer_clients_must_fit_the_groups():
   with pytest.raises(UsageError, match='--num_groups=2 is more than'):
     cohort.fit(settings.make(dict(_GIVEN)), _partition(1))
+
+
+def test_what_an_aggregator_changes_beside_itself_is_told():
+  given = {**_GIVEN, 'process': 'grouping_robust'}
+  assert not description.lines_of_aggregator(settings.make(given))
+  robust = settings.make({**given, 'aggregator': 'robust'})
+  assert not description.lines_of_aggregator(robust)
+  (note,) = description.lines_of_aggregator(
+    settings.make({**given, 'aggregator': 'secure'})
+  )
+  assert '--client_momentum=reset in the place of mean' in note
+  # Who gives the value knows of it.
+  asked = {**given, 'aggregator': 'secure', 'client_momentum': 'reset'}
+  (note,) = description.lines_of_aggregator(settings.make(asked))
+  assert 'client_momentum' not in note and 'client_metrics=secure' in note
