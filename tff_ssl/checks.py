@@ -43,10 +43,6 @@ def cohort_adapts(clients_per_round: int, noise_multiplier: float) -> None:
 
   TFF puts noise of C / 20 on the number of clients that are clipped. That
   leaves none of the privacy for the sum where z is 2 C / 20.
-
-  Args:
-    clients_per_round: C.
-    noise_multiplier: z.
   """
   if clients_per_round <= 10 * noise_multiplier:
     raise ValueError(

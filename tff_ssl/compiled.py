@@ -53,13 +53,10 @@ _OF_FORM = (
 
 
 def form_of(round_computation: compat.Computation) -> Form:
-  """Compiles a round, which takes seconds.
+  """Compiles a round, `(<S@SERVER, {D}@CLIENTS> -> <S@SERVER, R@SERVER>)`.
 
-  Args:
-    round_computation: `(<S@SERVER, {D}@CLIENTS> -> <S@SERVER, R@SERVER>)`.
-
-  Returns:
-    Its `DistributeAggregateForm`, or where it has none, its `MapReduceForm`.
+  That takes seconds, and gives its `DistributeAggregateForm`, or where it has
+  none, its `MapReduceForm`.
   """
   proto = compat.serialize_computation(round_computation)
   if _FEDERATED_AGGREGATE in proto.SerializeToString():

@@ -358,12 +358,9 @@ def ratios(total) -> collections.OrderedDict[str, tf.Tensor]:
 def mean_scaled_ratio(groups, counts: tf.Tensor, server=None) -> tf.Tensor:
   """Returns the mean over groups of n_i times Eq. 1 within group i.
 
-  Args:
-    groups: Terms with a leading dimension S, each row added over the members
-      of a group.
-    counts: `float32 [S]`, members of each group. A group without any is left
-      out.
-    server: The server's terms, which count once in every group, in n_i, too.
+  The terms of groups have a leading dimension S, each row added over the
+  members of a group; one without any is left out. The server's terms count once
+  in every group, in n_i, too.
   """
 
   def scaled(row):

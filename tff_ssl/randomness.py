@@ -23,12 +23,7 @@ def round_seed(seed: tf.Tensor, round_num: tf.Tensor) -> tf.Tensor:
 
 
 def run_seed(seed: tf.Tensor, purpose: Purpose) -> tf.Tensor:
-  """Returns the seed of what is drawn once for all rounds of a run.
-
-  Args:
-    seed: The run's seed, `int32` scalar.
-    purpose: What is drawn.
-  """
+  """Returns the seed of what is drawn once for all rounds of a run."""
   return fold_in(tf.stack([tf.cast(seed, tf.int32), 1]), purpose)
 
 

@@ -45,22 +45,12 @@ def is_missing(index: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def per_row(numbers: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
-  """Returns one number for each row, in a shape that goes with the rows.
-
-  Args:
-    numbers: `[size]`.
-    leaf: `[size, ...]`, a tensor of the stack.
-  """
+  """Returns `[size]` numbers in a shape that goes with the rows of a leaf."""
   return tf.reshape(numbers, [-1] + [1] * (leaf.shape.rank - 1))
 
 
 def to_rows(value: Structure, numbers: tf.Tensor) -> Structure:
-  """Returns the stack whose rows are a value times one number for each row.
-
-  Args:
-    value: Structure of number tensors.
-    numbers: `float [size]`.
-  """
+  """Returns the stack whose rows are a value times one number for each row."""
 
   def rows_of(leaf):
     leaf = leaf[tf.newaxis]
@@ -74,15 +64,8 @@ def scatter(
 ) -> tuple[Structure, tf.Tensor]:
   """Puts a value into its row of a stack of zeros; summed up for `merge`.
 
-  Args:
-    value: Structure of number tensors.
-    index: `int32` scalar, the row.
-    size: Number of rows.
-    counts: `bool` scalar: whether the row is to be taken.
-
-  Returns:
-    Structure of `[size, ...]` tensors, zero in all other rows, and `float32
-    [size]`, one where there is a new row.
+  The stack is all zeros unless the value counts. Beside it stands `float32
+  [size]`, one where there is a new row.
   """
   mask = tf.one_hot(index, size) * tf.cast(counts, tf.float32)
   # Not by the mask alone: zero times what is not finite is not zero.
@@ -93,13 +76,9 @@ def scatter(
 
 
 def merge(stacked: Structure, rows: Structure, taken: tf.Tensor) -> Structure:
-  """Returns a stack with its new rows.
+  """Returns a stack with new rows, sums over clients of what `scatter` gives.
 
-  Args:
-    stacked: The old stack.
-    rows: The new rows, summed over clients (`scatter`).
-    taken: `float32 [size]`, summed over clients. A row that several clients
-      claim stays as it was.
+  A row that several clients claim stays as it was.
   """
   # More than one is a row that several clients claim: their sum says nothing.
   return tf.nest.map_structure(

@@ -144,7 +144,7 @@ class _Meeting:
   def combine(self, group_models, server_models, aggregate):
     """Returns the new group models."""
     if self.server_order == 'after':
-      new = groups.around(
+      new = groups.recentre(
         groups.average(group_models, aggregate),
         server_models,
         aggregate['weight'],
@@ -292,7 +292,7 @@ def build_grouping_ssfl(
       average their clients' models alone; the server trains from the mean of
       these averages, as in SemiFL (Diao et al., arXiv 2106.01432). Its model
       becomes w_avg; groups deviate from it as Eq. 7 lets them
-      (`tff_ssl.templates.groups.around`), but for the moving statistics of
+      (`tff_ssl.templates.groups.recentre`), but for the moving statistics of
       batch normalisation, which are the server's.
     server_weight: Weight of w_s in each group's mean; a client has weight 1.
     global_momentum: beta_g, momentum of the clients' averaged change, in

@@ -52,10 +52,7 @@ class Choice:
     """Returns the keyword arguments that the values of settings are.
 
     What is `None` was not given, or has no effect: the builder's default
-    counts.
-
-    Args:
-      values: All values by name, also those of other choices.
+    counts. The values may be those of other choices, too.
     """
     return {
       setting.name: value if setting.parse is None else setting.parse(value)
@@ -96,11 +93,7 @@ class Registry(Mapping[str, _Chosen], Generic[_Chosen]):
     return len(self._choices)
 
   def find(self, name: str) -> _Chosen:
-    """Returns an alternative by its name, or a user's own, 'module:NAME'.
-
-    Raises:
-      ValueError: If there is none.
-    """
+    """Returns an alternative by its name, or a user's own, 'module:NAME'."""
     if self.kind is not None and user_modules.is_reference(name):
       return user_modules.load(self.setting, name, self.kind)
     check_known(self.setting, name, self)

@@ -28,8 +28,8 @@ class Condition:
 
   Attributes:
     words: What that is, for the reference in the documentation.
-    why_not: Function of the values of all settings by name that says why the
-      setting has no effect beside them; `None` where it has one.
+    why_not: Says why the setting has no effect beside the values of all
+      settings, by name; `None` where it has one.
   """
 
   words: str
@@ -170,14 +170,10 @@ class Setting:
     return f'{kind} {" and ".join(bounds)}' if bounds else kind
 
   def expected_for(self, value: Any) -> str:
-    """Returns what a value must be, and any limit that a bad one breaks.
+    """Returns what a bad value should have been, as the end of a sentence.
 
-    Args:
-      value: A value that is not allowed.
-
-    Returns:
-      `expected`. Where the setting has no bound on the side on which the value
-      is too far out, the limit of all numbers stands beside it.
+    Where the setting has no bound on the side on which the value is too far
+    out, the limit of all numbers stands beside what is `expected`.
     """
     has_low = self.at_least is not None or self.above is not None
     has_high = self.at_most is not None or self.below is not None
@@ -219,15 +215,7 @@ class Setting:
     )
 
   def check(self, value: Any) -> None:
-    """Checks a builder's argument.
-
-    Args:
-      value: The argument.
-
-    Raises:
-      ValueError: If it is none of the values; the message names the argument,
-        its value and what it must be.
-    """
+    """Raises `ValueError` unless a builder's argument is one of the values."""
     if not self.allows(value):
       raise ValueError(
         f'{self.argument_name} must be {self.expected_for(value)}, but is '
@@ -235,10 +223,7 @@ class Setting:
       )
 
   def bad_values(self) -> tuple[Any, ...]:
-    """Returns values that a builder must refuse.
-
-    They are none for a text that may be any.
-    """
+    """Returns values that a builder must refuse, if there are any."""
     if self.type is bool:
       return ('no switch', *self.refused)
     if self.choices or self.type is str:
@@ -258,22 +243,13 @@ class Setting:
     return (*bad, *self.refused)
 
   def why_unused(self, values: Mapping[str, Any]) -> str | None:
-    """Returns why the setting has no effect, or `None` where it has one.
-
-    Args:
-      values: The values of all settings that a run has, by name.
-    """
+    """Returns why the setting has no effect beside others, if it has none."""
     reasons = (condition(values) for condition in self.used_when)
     return next(filter(None, reasons), None)
 
 
 def only_with(name: str, *values: Any) -> Condition:
-  """Returns the condition that a setting has one of some values.
-
-  Args:
-    name: Name of the other setting.
-    *values: Its values; without any, it must have a value at all.
-  """
+  """Returns the condition that a setting has one of some values, or any."""
   words = ' or '.join(f'`{name}={_text(v)}`' for v in values) or f'`{name}`'
 
   def why_not(given):
@@ -288,11 +264,8 @@ def only_with(name: str, *values: Any) -> Condition:
 def unless(name: str, value: Any, why: str = '') -> Condition:
   """Returns the condition that a setting does not have a value.
 
-  Args:
-    name: Name of the other setting.
-    value: Its value that leaves nothing to choose.
-    why: The end of a sentence that begins with the setting, such as 'hides no
-      label'.
+  `why` is the end of a sentence that begins with that setting, such as 'hides
+  no label'.
   """
   words = f'`{name}={_text(value)}`'
 
@@ -315,9 +288,6 @@ def needs_process(
     value: The value that it must have.
     words: Which process it must be, for the reference in the documentation; by
       default, one that does or has what the fact is called.
-
-  Raises:
-    ValueError: If the fact is no yes or no, and there are no words.
   """
   if value is not True and words is None:
     raise ValueError(f'The condition {fact}={value!r} needs words: give some.')
@@ -333,28 +303,19 @@ def needs_process(
 
 
 def condition(words: str) -> Callable[[Callable[..., Any]], Condition]:
-  """Makes a condition of a function, as a decorator.
-
-  Args:
-    words: What must hold, for the reference in the documentation.
-  """
+  """Makes a condition of a function, as a decorator."""
   return functools.partial(Condition, words)
 
 
 def check_arguments(
   settings: Iterable[Setting], arguments: Mapping[str, Any]
 ) -> None:
-  """Checks those arguments of a function that are settings.
+  """Checks those arguments of a function that are settings (`Setting.check`).
 
-  Args:
-    settings: The records.
-    arguments: The arguments by name, as `locals()` gives them in the first line
-      of the function. Those that are no settings are passed over, and so are
-      settings that are no arguments, or that a builder takes in another form
-      than the flag (`Setting.parse`).
-
-  Raises:
-    ValueError: If one has none of its values.
+  The arguments are as `locals()` gives them in the first line of the function.
+  Those that are no settings are passed over, and so are settings that are no
+  arguments, or that a builder takes in another form than the flag
+  (`Setting.parse`).
   """
   for setting in settings:
     if setting.name in arguments and setting.parse is None:

@@ -28,9 +28,8 @@ def only_of(names: Collection[str], remedy: str) -> Iterator[None]:
   says is no reason to run code. Records (`kind`) of modules that are imported
   already are found, too: to read one calls nothing.
 
-  Args:
-    names: Such as `my_module:NAME`, which the user has given.
-    remedy: What to do about another name, as the end of an error message.
+  `names` are those that the user has given; `remedy` is what to do about
+  another one, as the end of an error message.
   """
   token = _allowed.set((frozenset(names), remedy))
   try:
@@ -40,16 +39,11 @@ def only_of(names: Collection[str], remedy: str) -> Iterator[None]:
 
 
 def load(argument: str, name: str, kind: type | None = None) -> Any:
-  """Imports what a name stands for.
+  """Imports what a name, `module:NAME`, stands for.
 
-  Args:
-    argument: The argument that has the name as its value, for messages.
-    name: A module of the import path, a colon, and a name in the module.
-    kind: The class of what it stands for; by default, a function.
-
-  Raises:
-    ValueError: If it cannot be imported, must not be (`only_of`), or is
-      something else.
+  What cannot be imported, must not be (`only_of`), or is not of the kind (by
+  default, a function) is a `ValueError`, which names the argument that has the
+  name as its value.
   """
   wanted = 'function' if kind is None else kind.__name__
   module_name, _, attribute = name.partition(':')

@@ -307,11 +307,9 @@ def _check_batches(named) -> None:
 def collect(
   dataset: tf.data.Dataset, spec: ClientDataSpec
 ) -> collections.OrderedDict[str, tf.Tensor]:
-  """Gathers a client's examples into one tensor per key.
+  """Gathers a client's n >= 0 examples into one tensor `[n, ...]` per key.
 
-  Returns:
-    An ordered dict of tensors with a leading dimension n, the number of
-    examples; n may be 0. Labels are `int32 [n]`.
+  Labels are `int32 [n]`.
   """
   # Batches are joined as they are: to take them apart first is several times
   # slower for the one batch of a client store.
@@ -351,16 +349,10 @@ def read_context(
 ]:
   """Splits one client's data into its examples and its context.
 
-  Args:
-    client_data: A value of `spec.type` inside a TFF computation: a data set, or
-      an ordered dict of two.
-    spec: Says which.
-
-  Returns:
-    The examples' tensors (see `collect`), and an ordered dict of tensors, the
-    `context_fields`. Without a context, `client` is a fingerprint of the
-    examples, so that equal data give equal randomness in any order of clients,
-    and `group` is -1, "not assigned".
+  The examples are as of `collect`, the context has the `context_fields` of the
+  spec. Without a context, `client` is a fingerprint of the examples, so that
+  equal data give equal randomness in any order of clients, and `group` is -1,
+  "not assigned".
   """
   if spec.in_context:
     context = client_data['context'].take(1).get_single_element()

@@ -56,14 +56,9 @@ def read(
 ) -> tuple[protocols.Structure, tf.Tensor]:
   """Returns a client's state, and whether it has one of an earlier round.
 
-  A damaged file is an error of the computation
-  (`tf.errors.InvalidArgumentError`).
-
-  Args:
-    folder: `client_state_dir`.
-    task: Says whose state, and of which round.
-    initial: Returns the state of a client that has none: a structure of
-      tensors, with the dtypes and the static shapes of all later ones.
+  The task says whose state it is; `initial` returns that of a client that has
+  none, with the dtypes and the static shapes of all later ones. A damaged file
+  is an error of the computation (`tf.errors.InvalidArgumentError`).
   """
   paths = tf.io.matching_files(
     tf.strings.join([_folder_of(folder, task), '/*', _SUFFIX])
@@ -116,16 +111,9 @@ def write(
 ) -> tf.Operation:
   """Writes a client's state of this round, as `read` will return it.
 
-  Args:
-    folder: `client_state_dir`.
-    task: Says whose state, and of which round.
-    state: The new state.
-    counts: `bool` scalar: whether to write at all; a client that is left out of
-      the round keeps the state that it has.
-
-  Returns:
-    The operation. All that the computation returns must depend on it, or it is
-    left out.
+  A client that does not count, being left out of the round, keeps the state
+  that it has. All that the computation returns must depend on the operation, or
+  it is left out.
   """
   leaves = [tf.io.serialize_tensor(leaf) for leaf in tf.nest.flatten(state)]
   seal = _seal(tf.stack([_hashes(leaf) for leaf in leaves]))
@@ -162,10 +150,7 @@ def folder_of(folder: str, seed: int, client: int) -> str:
 def newest(
   folder: str, seed: int, round_num: int, clients: Iterable[int] | None = None
 ) -> dict[int, pathlib.Path]:
-  """Returns the files that clients, by default all, would read in a round.
-
-  They are the newest of rounds before `round_num`, by client.
-  """
+  """Returns the files that clients, by default all, would read in a round."""
   of_run = pathlib.Path(folder, f'seed-{seed}')
   if clients is None:
     names = (path.name for path in of_run.glob('*'))

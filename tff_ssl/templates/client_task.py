@@ -4,10 +4,11 @@ import collections
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import protocols, randomness
+from tff_ssl import compat, protocols, randomness
 from tff_ssl.templates import client_data
 
 ModelWeights: TypeAlias = tff.learning.models.ModelWeights
@@ -107,16 +108,20 @@ class LocalUpdate(NamedTuple):
 LocalWork = Callable[[ClientTask], tuple[LocalUpdate, Any]]
 
 
+def message_type(weights_type: compat.Type) -> compat.Type:
+  """Returns the unplaced type of what a client is sent in each round."""
+  return compat.to_type(
+    collections.OrderedDict(weights=weights_type, round=np.int32, seed=np.int32)
+  )
+
+
 def read_task(
   message: Mapping[str, Any],
   hparams: protocols.Hparams,
   data,
   data_spec: client_data.ClientDataSpec,
 ) -> ClientTask:
-  """Returns a client's task, which does not know the memories yet.
-
-  The message is what the distributor sends, `<weights, round, seed>`.
-  """
+  """Returns a client's task, which does not know the memories yet."""
   examples, context = client_data.read_context(data, data_spec)
   return ClientTask(
     weights=message['weights'],

@@ -14,7 +14,6 @@ from tff_ssl.plans import Wiring
 from tff_ssl.templates import (
   client_data,
   client_task,
-  distributors,
   faults,
   memories,
 )
@@ -77,11 +76,6 @@ def build_client_work(
     Its update is `delta`, or `<value=delta, TAG_NAME=tag>` if there is a tag.
     Its measurements are `<train=..., clients=<participating, empty,
     non_finite, invalid>>`.
-
-  Raises:
-    TypeError: If the metrics aggregator is not a function, or clients are to be
-      corrupt, and their data do not say which.
-    ValueError: If two memories keep a field of the same name.
   """
   local_update = _as_wired(local_update, wiring, data_spec, initial)
   # Others leave nothing at the server, and need no field of its state.
@@ -94,7 +88,7 @@ def build_client_work(
   to_send = tff.tensorflow.computation(
     lambda state: _to_send(at_server, state), state_type
   )
-  message_type = distributors.message_type(initial.type_signature.result)
+  message_type = client_task.message_type(initial.type_signature.result)
 
   @tff.tensorflow.computation(
     message_type, to_send.type_signature.result, data_spec.type
@@ -145,12 +139,7 @@ def build_client_work(
 
 
 def _work(local_update, task, sent, memories, tag_name):
-  """Does the work of one client.
-
-  Returns:
-    The `ClientResult`, the metrics, the counts of `clients`, and what the
-    client leaves in the memories at the server.
-  """
+  """Returns a client's result, metrics, counts, and what memories sum up."""
   missing = tf.constant(False)
   for memory in memories:
     task, has_no_place = memory.read(task, sent.get(memory.field))

@@ -7,6 +7,7 @@ parts ready for most pages; one that needs something special puts its own in
 their place.
 """
 
+import collections
 import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -22,7 +23,6 @@ from tff_ssl.templates import (
   client_data,
   client_task,
   client_work,
-  distributors,
   finalizers,
   local_training,
   moving_average,
@@ -36,10 +36,8 @@ ModelWeights: TypeAlias = tff.learning.models.ModelWeights
 class ModelView:
   """How the one model that is evaluated lies in the global weights.
 
-  Attributes:
-    take: TensorFlow function from the global weights to the model's.
-    put: TensorFlow function from the model's weights and the present global
-      weights to new global weights.
+  In TensorFlow, `take` gives the model's weights of the global ones, and `put`
+  new global weights of the model's and the present global ones.
   """
 
   take: Callable[[Any], ModelWeights]
@@ -51,12 +49,10 @@ class Measurable:
   """What a process is made of, for measurements beside its rounds.
 
   Attributes:
-    training: The clients' `LocalTraining`.
+    training: That of the clients.
     local_update: With the delta against what the client starts from.
-    start_of: From a `ClientTask` to the `ModelWeights` that it starts from.
-    data_spec: The type of the client data.
-    num_groups: S.
-    server: The `ServerTraining`, if the server trains.
+    start_of: Gives what a client starts from.
+    server: How the server trains, if it does.
     server_start: From the global weights to those that the server starts from.
   """
 
@@ -89,7 +85,7 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
     """Initializes the process from one whose model weights are global ones.
 
     Where `is_averaged`, the finalizer's state holds what is evaluated
-    (`moving_average.beside`); `compose` explains the rest.
+    (`moving_average.keep_in_state`); `compose` explains the rest.
     """
     getter, setter = process.get_model_weights, process.set_model_weights
     if view is not None or is_averaged:
@@ -114,8 +110,7 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
   ) -> ModelWeights:
     """Returns what `get_model_weights` does, computed in this process.
 
-    A call of a TFF computation takes 10 ms, which counts in a simulation that
-    wants the weights after each round.
+    A call of a TFF computation takes 10 ms, which counts in a simulation.
     """
     if self._is_averaged:
       return state.finalizer[moving_average.AVERAGE]
@@ -201,6 +196,91 @@ def stacked(weights: compat.Computation, size: int) -> compat.Computation:
   return stack
 
 
+def build_distributor(
+  weights_type: compat.Type,
+  seed: int,
+  of_weights: tff.learning.templates.DistributionProcess | None = None,
+) -> tff.learning.templates.DistributionProcess:
+  """Sends the weights with the round number and the run's seed.
+
+  The seed has to reach *inside* clients for their randomness to depend on it.
+
+  Args:
+    weights_type: The unplaced type of the global model weights.
+    seed: The run's seed, in [0, 2**31).
+    of_weights: Sends the weights, as
+      `tff.learning.templates.build_broadcast_process` does; by default they are
+      broadcast with the other two. One that sends all three is returned as it
+      is.
+  """
+  randomness.check_seed(seed)
+  if of_weights is not None:
+    sent = of_weights.next.type_signature.result.result
+    message_type = client_task.message_type(weights_type)
+    wanted = compat.FederatedType(message_type, compat.CLIENTS)
+    if wanted.is_assignable_from(sent):
+      return of_weights
+    if not (
+      isinstance(sent, compat.FederatedType)
+      and weights_type.is_assignable_from(sent.member)
+    ):
+      raise TypeError(
+        f'model_distributor sends {sent}, and clients need the weights '
+        f'{weights_type}: build it for this type (ModelWeights of two lists).'
+      )
+
+  def clock_of(round_num, seed):
+    return collections.OrderedDict(round=round_num, seed=seed)
+
+  begin = tff.tensorflow.computation(
+    lambda: clock_of(tf.constant(0, tf.int32), tf.constant(seed, tf.int32))
+  )
+  advance = tff.tensorflow.computation(
+    lambda clock: clock_of(clock['round'] + 1, clock['seed']),
+    begin.type_signature.result,
+  )
+
+  def message(weights, clock):
+    return compat.federated_zip(
+      collections.OrderedDict(
+        weights=weights, round=clock['round'], seed=clock['seed']
+      )
+    )
+
+  @compat.federated_computation
+  def initialize():
+    clock = compat.federated_eval(begin, compat.SERVER)
+    if of_weights is None:
+      return clock
+    return compat.federated_zip(
+      collections.OrderedDict(weights=of_weights.initialize(), clock=clock)
+    )
+
+  @compat.federated_computation(
+    initialize.type_signature.result,
+    compat.FederatedType(weights_type, compat.SERVER),
+  )
+  def distribute(state, weights):
+    if of_weights is None:
+      return tff.templates.MeasuredProcessOutput(
+        state=compat.federated_map(advance, state),
+        result=compat.federated_broadcast(message(weights, state)),
+        measurements=compat.federated_value((), compat.SERVER),
+      )
+    sent = of_weights.next(state['weights'], weights)
+    clock = compat.federated_broadcast(state['clock'])
+    next_state = collections.OrderedDict(
+      weights=sent.state, clock=compat.federated_map(advance, state['clock'])
+    )
+    return tff.templates.MeasuredProcessOutput(
+      state=compat.federated_zip(next_state),
+      result=message(sent.result, clock),
+      measurements=sent.measurements,
+    )
+
+  return tff.learning.templates.DistributionProcess(initialize, distribute)
+
+
 def compose(
   work: client_work.ClientWork,
   *,
@@ -229,9 +309,8 @@ def compose(
       default it is all of them.
     measurable: What the process is made of, if it is to be measured.
 
-  Raises:
-    ValueError: If the aggregator would add noise to moving statistics, or if it
-      hides or bounds what clients send while memories go round it.
+  An aggregator that would add noise to moving statistics is a `ValueError`, and
+  so is one that hides or bounds what clients send while memories go round it.
   """
   weights_type = work.initial.type_signature.result
   sent_back = work.next.type_signature.result.result.member
@@ -249,7 +328,7 @@ def compose(
   if not isinstance(finalizer, finalizers.StatisticsReplacingProcess):
     _check_noise(aggregator, weights_type)
   if wiring.ema_decay:
-    finalizer = moving_average.beside(
+    finalizer = moving_average.keep_in_state(
       finalizer,
       wiring.ema_decay,
       initial=work.initial,
@@ -257,7 +336,7 @@ def compose(
     )
   process = tff.learning.templates.compose_learning_process(
     work.initial,
-    distributors.build(weights_type, wiring.seed, wiring.model_distributor),
+    build_distributor(weights_type, wiring.seed, wiring.model_distributor),
     work,
     aggregator,
     finalizer,

@@ -40,11 +40,7 @@ def check_optimizer(
   """Raises `ValueError` unless the number follows from an optimizer.
 
   Its steps must be in proportion to the gradients and a hyperparameter
-  `learning_rate`.
-
-  Args:
-    optimizer: That of the clients.
-    purpose: What wants the number.
+  `learning_rate`. The purpose says in the message what wants the number.
   """
   hparams = optimizer.get_hparams(optimizer.initialize([_SCALAR]))
   linear = _RATE in hparams and np.allclose(
@@ -70,12 +66,8 @@ def effective_steps(
 ) -> tf.Tensor:
   """Returns the norm of a, `float32` scalar; 0 where no step was taken.
 
-  Args:
-    plan: The client's, whose schedule multiplies the steps.
-    num_steps: tau, `int32` scalar.
-    round_num: Rounds before this one, `int32` scalar.
-    hparams: Those of the client's optimizer.
-    proximal_strength: mu.
+  The schedule of the client's plan multiplies the steps, of which there are tau
+  (`num_steps`); `proximal_strength` is mu.
   """
   optimizer = plan.optimizer
   pull = proximal_strength * hparams[_RATE]

@@ -52,14 +52,8 @@ def find_faults(
 ) -> tuple[collections.OrderedDict[str, tf.Tensor], tf.Tensor]:
   """Says why a client must be left out, and whether it counts.
 
-  Args:
-    update: What its work has given.
-    examples: Tensors of its examples.
-    further: A structure of tensors that must be finite, too.
-
-  Returns:
-    The `bool` scalars `empty`, `non_finite` and `invalid`, and one that is true
-    where none of them is.
+  The reasons are `bool` scalars, and it counts where none of them is true.
+  `further` are more tensors that must be finite.
   """
   # The examples too: augmentation may turn NaN pixels into finite ones.
   finite = has_finite_norm(update.delta) & all_finite(
@@ -102,14 +96,8 @@ def with_corrupt_clients(
 ) -> client_task.LocalWork:
   """Returns the local update of clients some of which are corrupt.
 
-  Args:
-    local_update: That of sound clients.
-    corruption: What goes wrong.
-    data_spec: The type of the client data.
-    initial: `( -> W)`, the global weights before the first round.
-
-  Raises:
-    TypeError: If the client data do not say who is corrupt.
+  `initial` gives the global weights before the first round, `( -> W)`. Client
+  data that do not say who is corrupt are a `TypeError`.
   """
   if not data_spec.has_faults:
     raise TypeError(

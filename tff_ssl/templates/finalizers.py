@@ -195,8 +195,8 @@ def build_no_server_training(
 
   Args:
     combine: `(weights, aggregate) -> weights`, in TensorFlow.
-    weights_type: Unplaced type of the global model weights.
-    aggregate_type: Unplaced type of the aggregator's result.
+    weights_type: As of `build_finalizer`, and `aggregate_type` likewise.
+    aggregate_type: See there.
   """
 
   def update(state, weights, aggregate):

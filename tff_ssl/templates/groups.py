@@ -98,7 +98,7 @@ class Grouping:
     """Returns a finalizer of the group models for the global weights."""
     if not self.ema_decay:
       return finalizer
-    return moving_average.following(
+    return moving_average.keep_in_last_row(
       finalizer,
       self.ema_decay,
       weights_type=weights_type,
@@ -111,13 +111,7 @@ class Grouping:
     data_spec: client_data.ClientDataSpec,
     wiring: Wiring,
   ) -> None:
-    """Raises an error where these do not fit each other.
-
-    Raises:
-      ValueError: If there are two averages of one model.
-      TypeError: If client data do not fit the model, or name no groups where
-        they must.
-    """
+    """Raises `ValueError` or `TypeError` where these do not fit each other."""
     self.check_data(data_spec)
     data_spec.check_model(model)
     if self.ema_decay and wiring.ema_decay:
@@ -206,13 +200,13 @@ def average(
   return tf.nest.map_structure(join, members, server)
 
 
-def around(
+def recentre(
   members: protocols.Structure,
   centre: protocols.Structure,
   weight: tf.Tensor,
   server_weight: float,
 ) -> protocols.Structure:
-  """Puts the groups around a model that the server trained from their mean.
+  """Moves the groups' mean to a model that the server trained from there.
 
   Groups differ from each other as they do after Eq. 7 of Zhang et al., which
   shrinks `m_i - m_j` by `|G_i| / (|G_i| + n)`, but their mean is the server's
@@ -304,10 +298,8 @@ def create_aggregator(
   The factory is a `GroupMeanFactory`, or any mean over clients, which is put
   into one as `mean_factory`. A client's update is `<value=delta, group=int32>`.
 
-  Raises:
-    TypeError: If the factory is no mean.
-    ValueError: If an inner factory would make the means of groups wrong, or a
-      factory of the caller's shows groups of fewer members.
+  A factory that is no mean is a `TypeError`, one that would make the means of
+  groups wrong, or show groups of fewer members, a `ValueError`.
   """
   given = type(factory).__name__
   try:

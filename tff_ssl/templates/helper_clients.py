@@ -183,8 +183,7 @@ class HelperTraining:
   """How a client trains psi beside the models of its helpers.
 
   Attributes:
-    decomposition: Of the model.
-    training: The `LocalTraining` of `decomposition.part('psi')`.
+    training: That of `decomposition.part('psi')`.
     table: Who helps whom.
     client_state_dir: Where clients keep their models.
   """
@@ -303,10 +302,6 @@ def build_training(
   """Returns the training of psi with a table of helpers that fits the model.
 
   The arguments are those of `HelperTraining` and `HelperTable`.
-
-  Raises:
-    ValueError: If a number is out of range, or there are more helpers than
-      other clients.
   """
   num_classes = split.features_spec(decomposition.model).shape[-1]
   table = HelperTable(

@@ -99,14 +99,7 @@ class TrainingResult(NamedTuple):
 
 
 class LocalTraining:
-  """How one participant trains.
-
-  Attributes:
-    model: The `FunctionalModel`.
-    objective: What is minimised; see `tff_ssl.objectives`.
-    plan: By which steps.
-    selection: Which examples minibatches are cut from.
-  """
+  """How one participant trains: what is minimised, and by which steps."""
 
   def __init__(
     self,
@@ -115,15 +108,12 @@ class LocalTraining:
     plan: TrainingPlan,
     selection: minibatches.Selection | None = None,
   ):
-    """Initializes the training.
+    """Initializes the training; a plan that does not fit is a `ValueError`.
 
     The plan names the optimizer and either steps or epochs, and a batch size
     unless minibatches are whole sets. Where the objective needs a second
     minibatch, that one is by default as large as the first. By default the
     examples are those that the objective asks for (its `rows`).
-
-    Raises:
-      ValueError: If the plan does not fit the objective or the selection.
     """
     if selection is None:
       selection = minibatches.Selection(getattr(objective, 'rows', 'all'))

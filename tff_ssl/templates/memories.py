@@ -55,9 +55,8 @@ class Memory(abc.ABC):
   ) -> tuple[client_task.ClientTask, tf.Tensor]:
     """Puts into a client's task what the memory holds for the client.
 
-    Returns:
-      The task, and a `bool` scalar: whether the memory has no place for this
-      client. Such a client is left out of the round.
+    The scalar says whether it has no place for this client, which is left out
+    of the round then.
     """
 
   @abc.abstractmethod
@@ -69,14 +68,8 @@ class Memory(abc.ABC):
   ) -> tuple[Any, Sequence[tf.Operation]]:
     """Returns what a client leaves at the end of its round.
 
-    Args:
-      task: What the client was given.
-      update: What its work has given.
-      counts: `bool` scalar: whether the client counts.
-
-    Returns:
-      Numbers that are summed over clients for `merge`, zero if the client does
-      not count; and operations that the client's result has to wait for.
+    That is numbers that are summed over clients for `merge`, zero unless the
+    client `counts`; and operations that the client's result has to wait for.
     """
 
   def merge(self, state: Any, sums: Any) -> Any:
@@ -156,12 +149,8 @@ class SlotMemory(Memory):
 
 
 @dataclasses.dataclass(frozen=True)
-class MeanState(Memory):
-  """The mean of the optimizer states that the clients of a round leave.
-
-  All clients of the next round begin with it. A client weighs as much as its
-  delta does. Without clients that count, or where the mean is not finite, the
-  state stays as it was.
+class _Mean(Memory):
+  """The mean of something that clients leave, by the weights of their deltas.
 
   Attributes:
     initial_state: Returns the first state, a structure of floats.
@@ -169,43 +158,63 @@ class MeanState(Memory):
 
   initial_state: Callable[[], protocols.Structure]
 
-  field = 'momentum'
-  in_the_clear = SlotMemory.in_the_clear
-
   def initial(self):
     return tf.nest.map_structure(tf.convert_to_tensor, self.initial_state())
+
+  def _leave(self, value, weight, counts, **more):
+    """Returns what a client that leaves a value adds to the sums."""
+    sums = collections.OrderedDict(
+      total=tf.nest.map_structure(
+        lambda leaf: tf.cast(weight, leaf.dtype) * leaf, value
+      ),
+      weight=weight,
+      **more,
+    )
+    return faults.zero_unless(counts, sums), []
+
+  def _mean(self, sums):
+    """Returns the mean of the values; 0 where nobody has a weight."""
+    return tf.nest.map_structure(
+      lambda leaf: tf.math.divide_no_nan(
+        leaf, tf.cast(sums['weight'], leaf.dtype)
+      ),
+      sums['total'],
+    )
+
+
+class MeanState(_Mean):
+  """The mean of the optimizer states that the clients of a round leave.
+
+  All clients of the next round begin with it. Without clients that count, or
+  where the mean is not finite, the state stays as it was.
+  """
+
+  field = 'momentum'
+  in_the_clear = SlotMemory.in_the_clear
 
   def read(self, task, sent):
     return task._replace(optimizer_state=sent), tf.constant(False)
 
   def leave(self, task, update, counts):
-    sums = collections.OrderedDict(
-      state=_weighted(update.optimizer_state, update.weight),
-      weight=update.weight,
-    )
-    return faults.zero_unless(counts, sums), []
+    return self._leave(update.optimizer_state, update.weight, counts)
 
   def merge(self, state, sums):
-    mean = _mean(sums['state'], sums['weight'])
-    return faults.if_finite(
-      faults.choose(sums['weight'] > 0, mean, state), state
-    )
+    mean = faults.choose(sums['weight'] > 0, self._mean(sums), state)
+    return faults.if_finite(mean, state)
 
 
 @dataclasses.dataclass(frozen=True)
-class SharedMean(Memory):
+class SharedMean(_Mean):
   """A state to which the mean of the clients' changes is added.
 
-  A client's change is the `shared_change` of its update. It weighs as much as
-  the client's delta. A state that would not be finite stays as it was.
+  A client's change is the `shared_change` of its update. A state that would not
+  be finite stays as it was.
 
   Attributes:
-    initial_state: Returns the first state, a structure of tensors.
     add: Takes the state, the mean change and the number of clients that have a
       weight, a `float32` scalar. Returns the next state.
   """
 
-  initial_state: Callable[[], protocols.Structure]
   add: Callable[
     [protocols.Structure, protocols.Structure, tf.Tensor], protocols.Structure
   ]
@@ -213,37 +222,16 @@ class SharedMean(Memory):
   field = 'shared'
   in_the_clear = 'what clients change of the state that they share'
 
-  def initial(self):
-    return self.initial_state()
-
   def read(self, task, sent):
     return task._replace(shared_state=sent), tf.constant(False)
 
   def leave(self, task, update, counts):
-    sums = collections.OrderedDict(
-      change=_weighted(update.shared_change, update.weight),
-      weight=update.weight,
-      count=tf.cast(update.weight > 0, tf.float32),
-    )
-    return faults.zero_unless(counts, sums), []
+    count = tf.cast(update.weight > 0, tf.float32)
+    return self._leave(update.shared_change, update.weight, counts, count=count)
 
   def merge(self, state, sums):
-    mean = _mean(sums['change'], sums['weight'])
-    return faults.if_finite(self.add(state, mean, sums['count']), state)
-
-
-def _weighted(value, weight):
-  """Returns what a client adds to a weighted sum of structures of floats."""
-  return tf.nest.map_structure(
-    lambda leaf: tf.cast(weight, leaf.dtype) * leaf, value
-  )
-
-
-def _mean(total, weight):
-  """Returns the mean of a weighted sum; 0 where nobody has a weight."""
-  return tf.nest.map_structure(
-    lambda leaf: tf.math.divide_no_nan(leaf, tf.cast(weight, leaf.dtype)), total
-  )
+    new = self.add(state, self._mean(sums), sums['count'])
+    return faults.if_finite(new, state)
 
 
 def client_momentum(

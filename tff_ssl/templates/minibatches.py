@@ -161,10 +161,7 @@ class Minibatches:
       shared_settings.EPOCH_BATCHES.check(self.epoch_batches)
 
   def draw(self, labels: tf.Tensor, seed: tf.Tensor) -> Batches:
-    """Draws the minibatches of one local training.
-
-    Labels are `int32 [n]`, -1 where an example has none.
-    """
+    """Draws the minibatches of one local training; labels are `int32 [n]`."""
     selection, batch_size = self.selection, self.batch_size
     is_either = selection.rows == 'either'
     steps = self.steps
@@ -200,10 +197,9 @@ def gather(examples: Examples, indices: tf.Tensor) -> Examples:
 def draw_labelled(
   labels: tf.Tensor, batch_size: int, num_steps: tf.Tensor, seed: tf.Tensor
 ) -> Batches:
-  """Draws full minibatches of those examples that have a label.
+  """Draws full minibatches of those examples that have a label (not -1).
 
-  Labels are `int32 [n]`, -1 where an example has none. If none has one, all
-  minibatches are empty.
+  If none has one, all minibatches are empty.
   """
   return _repeated(
     _stream_of(labels, 'labelled'),
@@ -317,8 +313,7 @@ def _whole_sets(labels, epochs, seed) -> Batches:
 def sets_of(labels: tf.Tensor) -> tf.RaggedTensor:
   """Returns a row for each set that has examples: their indices.
 
-  Labels are `int32 [n]`, the set that an example lies in; one below 0 lies in
-  none.
+  A label is the set that an example lies in; below 0 it lies in none.
   """
   by_set = tf.argsort(labels, stable=True)
   outside = tf.math.count_nonzero(labels < 0, dtype=tf.int32)
@@ -389,11 +384,9 @@ def _redrawn(labels, selection, steps, batch_size, seed) -> Batches:
 
 
 def _draw_kinds(selection, num_labelled, num_unlabelled, steps, seed):
-  """Draws of which kind each minibatch is.
+  """Draws which minibatches are labelled, `bool [steps]`.
 
-  Returns:
-    `bool [steps]`, whether it is labelled, and a function of the step to how
-    many of its kind came before.
+  Beside it stands a function of the step to how many of its kind came before.
   """
   probability = selection.labelled_probability
   if probability is None:

@@ -13,9 +13,9 @@ The second term is that of `tf.train.ExponentialMovingAverage(num_updates=n)`:
 early rounds, whose models are poor, fade fast. With decay 0.9 the average spans
 about ten rounds.
 
-`beside` keeps it in the finalizer's state, for any process. With `following` it
-is one more row, the last, of the stack of models that a process has as its
-global weights, so that clients receive it, too.
+`keep_in_state` keeps it in the finalizer's state, for any process. With
+`keep_in_last_row` it is one more row of the stack of models that a process has
+as its global weights, so that clients receive it, too.
 """
 
 import collections
@@ -27,7 +27,7 @@ import tensorflow_federated as tff
 from tff_ssl import compat, protocols
 from tff_ssl.templates import finalizers
 
-# Where the state of `beside` holds the average.
+# Where the state of `keep_in_state` holds the average.
 AVERAGE = 'average'
 
 
@@ -60,7 +60,7 @@ def _moved(decay, round_num, old, new):
   return tf.nest.map_structure(move, old, new)
 
 
-def beside(
+def keep_in_state(
   finalizer: tff.learning.templates.FinalizerProcess,
   decay: float,
   *,
@@ -71,7 +71,7 @@ def beside(
 
   Args:
     finalizer: Makes new global weights of the present ones and the aggregate.
-    decay: See above.
+    decay: As of the module.
     initial: `( -> W)`, the initial global weights.
     model_of: TensorFlow function from global weights to w.
   """
@@ -90,19 +90,19 @@ def beside(
   return finalizers.wrap_finalizer(finalizer, initial_state, after=after)
 
 
-def following(
+def keep_in_last_row(
   finalizer: tff.learning.templates.FinalizerProcess,
   decay: float,
   *,
   weights_type: compat.Type,
   model_of: Callable[[protocols.Structure], protocols.Structure],
 ) -> tff.learning.templates.FinalizerProcess:
-  """Lets an average follow the models that a finalizer makes.
+  """Keeps an average of the models that a finalizer makes as one more row.
 
   Args:
     finalizer: Makes new models, structure of `[S, ...]`, of the present ones
       and the aggregate.
-    decay: See above.
+    decay: As of the module.
     weights_type: Unplaced type of the weights, `[S + 1, ...]`.
     model_of: TensorFlow function from the models `[S, ...]` to w.
   """

@@ -15,10 +15,6 @@ class Predictor:
 
   It is the `tff_ssl.protocols.Predictor` of all objectives. It keeps a list of
   its calls, from which passes are counted.
-
-  Attributes:
-    non_trainable: The non-trainable weights (batch normalisation's moving
-      statistics) after all training calls so far.
   """
 
   def __init__(
@@ -27,7 +23,6 @@ class Predictor:
     trainable: protocols.Structure,
     non_trainable: protocols.Structure,
   ):
-    """Initializes the predictor with weights, lists of tensors."""
     self.model = model
     self.trainable = trainable
     self.non_trainable = non_trainable
@@ -38,11 +33,14 @@ class Predictor:
     self, x: tf.Tensor, *, training: bool = True, seed: tf.Tensor | None = None
   ) -> tf.Tensor:
     """Returns the outputs for `x`; `seed` is needed when training."""
-    outputs, self.non_trainable = self.model.predict(
-      self.trainable, self.non_trainable, x, training=training, seed=seed
-    )
+    outputs, self.non_trainable = self._call_model(x, seed, training)
     self._note(x, outputs)
     return outputs
+
+  def _call_model(self, x, seed, training=True):
+    return self.model.predict(
+      self.trainable, self.non_trainable, x, training=training, seed=seed
+    )
 
   def of_any_number(
     self, x: tf.Tensor, filler: tf.Tensor, seed: tf.Tensor
@@ -56,12 +54,8 @@ class Predictor:
     # A branch of `tf.cond` would cost a quarter of a step.
     count = structures.size(x)
     stand_in = structures.rows(filler, 0, tf.cast(tf.equal(count, 0), tf.int32))
-    outputs, self.non_trainable = self.model.predict(
-      self.trainable,
-      self.non_trainable,
-      structures.concat([x, stand_in]),
-      training=True,
-      seed=seed,
+    outputs, self.non_trainable = self._call_model(
+      structures.concat([x, stand_in]), seed
     )
     losses.check_logits(outputs)
     outputs = outputs[:count]
@@ -80,10 +74,7 @@ class Predictor:
     """
 
     def call():
-      outputs, _ = self.model.predict(
-        self.trainable, self.non_trainable, x, training=True, seed=seed
-      )
-      return outputs
+      return self._call_model(x, seed)[0]
 
     if if_empty is None:
       outputs = call()
@@ -115,17 +106,11 @@ class Predictor:
     return [outputs for _, outputs in self._calls]
 
   def passes(self, gradients: list[protocols.Structure | None]) -> tf.Tensor:
-    """Counts forward and backward passes of all calls so far, in examples.
+    """Counts how many examples went forward so far, and back: `float32 [2]`.
 
     An example counts as often as it goes through: two views of it are two
-    passes.
-
-    Args:
-      gradients: Gradients of a loss, in the structure of `outputs`; `None` for
-        an output into which none flows back.
-
-    Returns:
-      `float32 [2]`: how many examples went forward, and how many of them back.
+    passes. Of the gradients, in the structure of `outputs`, those of an output
+    into which none flows back are `None`.
     """
     forward, backward = tf.constant(0), tf.constant(0)
     for (size, _), gradient in zip(self._calls, gradients, strict=True):
@@ -148,11 +133,7 @@ def probabilities(
 ) -> tf.Tensor:
   """Returns a classifier's probabilities at inference, `float32 [n, d]`.
 
-  Args:
-    model: The classifier.
-    weights: Tensors.
-    x: Inputs `[n, ...]`, as the model takes them.
-    batch_size: Inputs of one forward pass, which bounds its memory.
+  The batch size bounds the memory of one forward pass.
   """
 
   def predict(batch):

@@ -43,7 +43,6 @@ class ServerTraining:
   batches and momentum.
 
   Attributes:
-    training: The `LocalTraining` to run.
     data: A no-argument `tff.Computation` that returns the labelled examples, a
       sequence of `<x=..., y=...>`. It runs inside the round: let it read
       larger sets from a file.
@@ -101,16 +100,10 @@ class ServerTraining:
     seed: tf.Tensor,
     round_num: tf.Tensor,
   ) -> local_training.TrainingResult:
-    """Trains one round from `start`; call it inside a TFF TensorFlow block.
+    """Trains one round, in TensorFlow; all replicas start from `start`.
 
-    Args:
-      start: The start of all replicas.
-      optimizer_state: Stacked `[R, ...]`.
-      seed: The run's seed, `int32` scalar.
-      round_num: Rounds before this one, `int32` scalar.
-
-    Returns:
-      A `TrainingResult` of which all tensors have a first dimension R.
+    The optimizer's state is stacked, `[R, ...]`, and so is all of the result.
+    `seed` is the run's.
     """
     examples = self.read_examples()
 
@@ -148,8 +141,8 @@ class ServerTraining:
   def read_examples(self) -> client_task.Examples:
     """Returns the labelled examples, an ordered dict of tensors.
 
-    Where their type says that there are none, this is a `ValueError`; where the
-    data have none, an `InvalidArgumentError` in the round.
+    Without any, this is a `ValueError`, or an `InvalidArgumentError` in the
+    round, where their type does not say so.
     """
     dataset = self.data()
     spec = client_data.ClientDataSpec(dataset.element_spec)

@@ -31,8 +31,6 @@ class StaticStatistics:
   on the plain view. As in training, each minibatch is normalised by its own.
 
   Attributes:
-    model: Whose statistics they are.
-    views: Gives the plain view.
     batch_size: Examples of a minibatch; the authors' code takes 250.
     momenta: m of each non-trainable weight; `None` where it does not move.
   """
@@ -49,12 +47,7 @@ class StaticStatistics:
     views: protocols.Views,
     batch_size: int = 250,
   ) -> 'StaticStatistics':
-    """Finds a model's momenta, and returns how its statistics are recomputed.
-
-    Raises:
-      ValueError: If training moves a non-trainable weight in another way than
-        batch normalisation does.
-    """
+    """Returns how the statistics of a model are recomputed."""
     return cls(model, views, batch_size, find_momenta(model))
 
   @property
@@ -68,13 +61,10 @@ class StaticStatistics:
     x: tf.Tensor,
     seed: tf.Tensor,
   ) -> tff.learning.models.ModelWeights:
-    """Returns the weights with the statistics of `x`.
+    """Returns the weights with the statistics of `x`, as the views take it.
 
-    Args:
-      weights: Tensors.
-      x: Inputs `[n, ...]` as the views take them; with n = 0 the statistics
-        stay as they are.
-      seed: `int32 [2]`, for dropout, which is on as in training.
+    Without examples they stay as they are. The seed is for dropout, which is on
+    as in training.
     """
     old = tf.nest.flatten(weights.non_trainable)
     size = tf.shape(x)[0]
@@ -117,13 +107,9 @@ class StaticStatistics:
 def find_momenta(model: functional.FunctionalModel) -> tuple[float | None, ...]:
   """Returns the momentum of each of a model's moving averages.
 
-  Returns:
-    One number in [0, 1) for each non-trainable weight, `None` for one that
-    training does not move.
-
-  Raises:
-    ValueError: If a weight moves, but not as an average of its old value and
-      one that the inputs give.
+  It is a number in [0, 1) for each non-trainable weight, `None` for one that
+  training does not move. A weight that moves, but not as an average of its old
+  value and one that the inputs give, is a `ValueError`.
   """
   initial = model.initial_weights(0)
   if not tf.nest.flatten(initial.non_trainable):

@@ -66,7 +66,7 @@ def test_around_a_server_model_is_eq_7_with_another_mean(replicas):
   servers = np.random.default_rng(8).normal(size=(replicas, 2, 5))
   for start, members, aggregate in every_set_of_survivors():
     means = start + np.asarray(aggregate['mean'])
-    actual = groups.around(
+    actual = groups.recentre(
       tf.constant(means, tf.float32),
       tf.constant(servers, tf.float32),
       aggregate['weight'],
@@ -86,7 +86,7 @@ def test_around_a_server_model_is_eq_7_with_another_mean(replicas):
       )
   # One group around a server model is that model.
   own = tf.constant([[1.0, 2.0]])
-  actual = groups.around(
+  actual = groups.recentre(
     tf.constant([[5.0, 7.0]]), own, tf.constant([3.0]), 1.0
   )
   np.testing.assert_array_equal(actual, own)

@@ -17,7 +17,7 @@ import tff_ssl
 from tff_ssl import algorithms, objectives, shared_settings, testing
 from tff_ssl.algorithms import fed_avg
 from tff_ssl.common import setting
-from tff_ssl.templates import composition, distributors
+from tff_ssl.templates import composition
 from tff_ssl.testing import tiny_problems
 
 pytestmark = pytest.mark.usefixtures('tff_context')
@@ -93,7 +93,7 @@ def replace(process, **functions):
 def same_seed_for_all_clients(model, *, seed, **arguments):
   """Another seed gives other weights, but never reaches the clients."""
   weights = composition.initial_weights(model, seed)
-  same = distributors.build(weights.type_signature.result, 0)
+  same = composition.build_distributor(weights.type_signature.result, 0)
   wiring = tff_ssl.Wiring(model_distributor=same, seed=seed)
   return fed_avg.build_fed_avg(model, wiring=wiring, **arguments)
 
