@@ -59,18 +59,8 @@ def export(
 ) -> int:
   """Writes the classifier of a run's newest checkpoint; returns its rounds.
 
-  Args:
-    run_dir: Folder of a run, which may be resumed later.
-    output: The folder to write; it must not exist.
-    model: The run's network where that is the user's own, as `module:NAME`. It
-      is imported then, and not because the folder names it.
-
-  Raises:
-    ValueError: If the folder holds no run with a checkpoint of a trained
-      classifier, or `output` exists.
-    RuntimeError: If no checkpoint is sound, the run is going on, or the model
-      cannot be written.
-    OSError: If the folder cannot be written.
+  A network of the user's own is imported where `model` names it, as
+  `module:NAME`, and not because the run's folder does.
   """
   if output.exists():
     raise ValueError(f'--output={output} exists: name another folder.')

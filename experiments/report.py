@@ -81,21 +81,10 @@ def write(
   diversity: pathlib.Path | None = None,
   html: pathlib.Path | None = None,
 ) -> pd.DataFrame:
-  """Compares groups of runs, prints them and writes them down.
+  """Compares groups of runs, prints them, and writes what has a path.
 
-  Args:
-    output: Path without an ending: writes <output>.csv, <output>.md (with the
-      commands and the single runs), <output>.png and what it shows,
-      <output>_curves.csv, and <output>_published.png where there are published
-      figures. `None` writes nothing.
-    curves: Columns of metrics.csv for the picture; `None` for the usual ones.
-    against: Name of the group to which the others' differences are given;
-      `None` gives none.
-    diversity: The PNG file to write of gradient diversity; `None` writes none.
-    html: The page to write of all of it (`run_page`); `None` writes none.
-
-  Returns:
-    The table, a row per group (`summary_tables.of_groups`).
+  The arguments are the flags of this command; returns the table of
+  `summary_tables.of_groups`.
   """
   with user_modules.only_of((), 'a report does without it'):
     table = summary_tables.of_groups(groups)

@@ -70,15 +70,8 @@ def plan(
   """Returns the runs of a table with the rows that read them.
 
   The runs of the first seed of all rows come first. Rows that share a run have
-  the same `ChildRun`.
-
-  Args:
-    table: Name of the table or path of its CSV.
-    seeds: Seeds; by default those of each row.
-    scale: Share of the rounds, in (0, 1].
-    runs_dir: Folder of the run folders.
-    folders: `data_dir` and `cache_dir`, where they are given.
-    changed: Flags by row, which replace those of its recipe.
+  the same `ChildRun`. `folders` are those of `folders_of`; `changed` has flags
+  by row, which replace those of its recipe.
   """
   known = recipes.load(table)
   for row in rows or ():

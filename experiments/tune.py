@@ -59,15 +59,7 @@ def plan(
   runs_dir: str = 'runs',
   folders: dict[str, str] | None = None,
 ) -> dict[tuple[str, str], child_runs.ChildRun]:
-  """Returns the runs by row and value; see `reproduce.plan`.
-
-  Args:
-    table: Name of the table or path of its CSV.
-    values: Values of the flag, as texts.
-    rounds: Rounds of each run, at most those of the recipe, by default all.
-    runs_dir: Folder of the run folders.
-    folders: `data_dir` and `cache_dir`, where they are given.
-  """
+  """Returns the runs by row and value, as texts; see `reproduce.plan`."""
   known = recipes.load(table)
   for row in rows or ():
     usage.check_name('rows', row, known)

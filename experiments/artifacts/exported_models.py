@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from datasets.sources.own import examples_to_classify
-from experiments.artifacts import run_folder
+from experiments.artifacts import durable_files, run_folder
 
 # Beside the SavedModel: the names of its classes, and how files become
 # examples.
@@ -27,15 +25,10 @@ _BATCH = 512
 
 @dataclasses.dataclass(frozen=True)
 class ExportedModel:
-  """A classifier with its input shape and the names of its classes.
+  """A classifier, from `tf.saved_model.load`, and what is known of it.
 
-  Attributes:
-    model: What `tf.saved_model.load` returned.
-    input_shape: Height, width and channels of images; the number of features;
-      empty for texts.
-    class_names: The names of its classes.
-    preprocessing: How files become examples (`Source.preprocessing`); empty
-      where they hold them.
+  Its input shape is empty for texts; `preprocessing` is that of a `Source`,
+  empty where files hold the examples themselves.
   """
 
   model: Any
@@ -70,7 +63,7 @@ def write_facts(
   text = json.dumps({_CLASS_NAMES: list(class_names)}, indent=2)
   (folder / _CLASSES).write_text(f'{text}\n')
   if preprocessing is not None:
-    text = json.dumps(preprocessing, indent=1)
+    text = json.dumps(durable_files.seal(preprocessing), indent=1)
     (folder / _PREPROCESSING).write_text(f'{text}\n')
 
 
@@ -111,10 +104,10 @@ def load(path: pathlib.Path) -> ExportedModel:
       'holds a SavedModel of another program: name a folder that '
       'experiments.export wrote.'
     ) from error
-  names = _read(folder / _CLASSES, lambda c: _texts(c[_CLASS_NAMES]))
+  names = _read(folder / _CLASSES, _names)
   preprocessing = {}
   if os.path.lexists(folder / _PREPROCESSING):
-    preprocessing = _read(folder / _PREPROCESSING, _checked_preprocessing)
+    preprocessing = _read(folder / _PREPROCESSING, _unsealed)
   if len(names) != num_classes:
     raise ValueError(
       f'holds a model of {num_classes} classes and {len(names)} names '
@@ -122,45 +115,35 @@ def load(path: pathlib.Path) -> ExportedModel:
     )
   if not _fits(preprocessing, shape):
     raise ValueError(f'holds a {_PREPROCESSING} of another model: {_REMEDY}.')
-  return ExportedModel(model, shape, tuple(names), preprocessing)
+  return ExportedModel(model, shape, names, preprocessing)
 
 
-def _read(file: pathlib.Path, parse: Callable[[Any], Any]) -> Any:
+def _read(file: pathlib.Path, parse: Callable[[bytes], Any]) -> Any:
   try:
     if not file.is_file():
       raise OSError('no file')  # Who opens a pipe waits for ever.
-    return parse(json.loads(file.read_text('utf-8')))
+    return parse(file.read_bytes())
   except (
-    *(OSError, ValueError, LookupError, TypeError, AttributeError),
-    OverflowError,  # A whole number of hundreds of digits.
+    *(OSError, ValueError, LookupError, TypeError),
     RecursionError,  # Lists in lists, a thousand deep.
   ) as error:
     raise ValueError(f'holds a damaged {file.name}: {_REMEDY}.') from error
 
 
-def _texts(values: Any) -> list[str]:
-  if not isinstance(values, list) or {*map(type, values)} - {str}:
+def _names(content: bytes) -> tuple[str, ...]:
+  """Reads the names of classes, which people may edit."""
+  names = json.loads(content.decode())[_CLASS_NAMES]
+  if not isinstance(names, list) or {*map(type, names)} - {str}:
     raise TypeError('no list of names')
+  return tuple(names)
+
+
+def _unsealed(content: bytes) -> dict[str, Any]:
+  """Reads what `write_facts` sealed, since it decides what a model is given."""
+  values = durable_files.unseal(content)
+  if values is None:
+    raise ValueError('it was changed')
   return values
-
-
-def _checked_preprocessing(content: Any) -> Mapping[str, Any]:
-  """Returns what `Source.preprocessing` can be, where the content is that."""
-  if content['kind'] not in examples_to_classify.KINDS:
-    raise ValueError('an unknown kind')
-  if content['kind'] == 'text':
-    _texts(content['words'])
-  if content['kind'] == 'table':
-    ends = [end for ends in content['ranges'].values() for end in ends]
-    if not all(map(math.isfinite, [*content['numbers'].values(), *ends])):
-      raise ValueError('a mean or an end that is not finite')
-    if content['ranges'].keys() != content['numbers'].keys() or len(
-      ends
-    ) != 2 * len(content['numbers']):
-      raise ValueError('numbers without two ends')
-    for words in content['words'].values():
-      _texts(words)
-  return content
 
 
 def _fits(preprocessing: Mapping[str, Any], shape: tuple[int, ...]) -> bool:

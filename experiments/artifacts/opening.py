@@ -19,9 +19,8 @@ from experiments.config.usage import UsageError
 def run(settings) -> Iterator[run_folder.RunFolder]:
   """Opens the run folder and checks that the run finds what it needs.
 
-  A run with the same settings may be in it. What is made for a run that is
-  refused is removed again (`RunFolder`), but for packed data in the cache:
-  others may use them already.
+  What is made for a run that is refused is removed again, but for packed data
+  in the cache: others may use them already.
   """
   with (
     run_folder.RunFolder(settings.run_dir) as folder,

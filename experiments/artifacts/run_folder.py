@@ -1,10 +1,8 @@
 """The folder of one run: its lock, its files, and the flags it began with."""
 
 import contextlib
-import csv
 import errno
 import fcntl
-import io
 import os
 import pathlib
 import shutil
@@ -75,13 +73,10 @@ def check_fingerprint(
       before, after = 'as it was', 'changed'
     rows.append((name, before, after))
   if rows:
-    rows = [('name', 'stored', 'now'), *rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    table = '\n'.join(
-      '  '.join(
-        cell.ljust(width) for cell, width in zip(row, widths, strict=True)
-      ).rstrip()
-      for row in rows
+    import tabulate  # It takes a while, which no other start needs.
+
+    table = tabulate.tabulate(
+      rows, ('name', 'stored', 'now'), 'plain', disable_numparse=True
     )
     raise FingerprintMismatch(
       'This run was started with other settings or data; restore them or '
@@ -90,15 +85,7 @@ def check_fingerprint(
 
 
 def _flag_text(name: str, value: Any) -> str:
-  if isinstance(value, bool):
-    text = str(value).lower()
-  elif isinstance(value, (list, tuple)):
-    # absl's list flags read one line of CSV.
-    line = io.StringIO()
-    csv.writer(line, lineterminator='').writerow(value)
-    text = line.getvalue()
-  else:
-    text = str(value)
+  text = str(value).lower() if isinstance(value, bool) else str(value)
   if text != text.strip() or '\n' in text or '\r' in text:
     raise ValueError(
       f'--{name}={text!r} cannot be kept in a flag file: remove its line '

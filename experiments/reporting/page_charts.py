@@ -43,14 +43,10 @@ def curves(
   phases: Sequence[tuple[str, int]] = (),
   is_share: bool = True,
 ) -> plotting.figure:
-  """Draws a line in a band for each system, over rounds.
+  """Draws a line in a band (`pictures.band_of`) for each system, over rounds.
 
-  Args:
-    bands: By the name of the system (`pictures.band_of`), in the order of
-      `COLOURS`, of which there are as many.
-    phases: What the first rounds are for, and how many they are, the shortest
-      first; they are shaded.
-    is_share: Whether values are in [0, 1].
+  `phases` says what the first rounds are for, and how many they are, the
+  shortest first; they are shaded. Shares are in [0, 1].
   """
   chart = _chart('round', label)
   if is_share:
@@ -156,11 +152,9 @@ def shares_by_round(
 def histogram(
   values: Mapping[str, np.ndarray], label: str, limits: tuple[float, float]
 ) -> plotting.figure:
-  """Draws how many clients have a figure in each of 20 bins, or one per number.
+  """Draws how many clients have a figure in each of 20 bins between limits.
 
-  Args:
-    limits: The least and the greatest value. Between whole numbers with less
-      than 20 values, each has a bin of its own.
+  Where these are whole numbers with less than 20 values, each has its own bin.
   """
   chart = _chart(label, 'clients')
   low, high = limits
@@ -246,13 +240,9 @@ def _whole_numbers() -> models.AdaptiveTicker:
 
 
 def _heat_map(shown, counts, labels, most) -> plotting.figure:
-  """Draws one number for each pair of a row and a column, from zero to most.
+  """Draws what is shown of each row and column, `most` in the darkest colour.
 
-  Args:
-    shown: What gives the colour; grey where it is not known.
-    counts: What the hover box says; of the same shape.
-    labels: Names of the x and the y axis.
-    most: The number of the darkest colour.
+  It is grey where that is not known. The hover box says the counts.
   """
   height, width = counts.shape
   chart = _chart(

@@ -58,11 +58,8 @@ def read(
 ) -> pd.DataFrame:
   """Reads the curves of runs: `run`, `seed`, `round` and a column for each.
 
-  Args:
-    groups: From `run_groups.by_run`.
-    curves: Columns of metrics.csv; by default test accuracy, mask rate,
-      accuracy of pseudo-labels, the proxy task's test loss and gradient
-      diversity, where runs have them.
+  By default these are test accuracy, mask rate, accuracy of pseudo-labels, the
+  proxy task's test loss and gradient diversity, where runs have them.
   """
   together = read_all(groups)
   present = list(together.columns)
@@ -172,9 +169,7 @@ def of_diversity(groups: Sequence[Group]) -> figure.Figure:
   """Draws all variants of gradient diversity beside accuracy and n.
 
   The rows are those of Zhang et al., Figures D.1 to D.4: gradients and updates,
-  in the l2- and the l1-norm. The last column has the accuracy, the number of
-  clients that were measured, and what the authors' code computes. The name of a
-  line says whose diversity it is.
+  in the l2- and the l1-norm; the last column has what else there is to see.
   """
   if len(groups) > len(_DIVERSITY_STYLES):
     raise UsageError(
@@ -264,12 +259,10 @@ def _with_whose(group) -> str:
 
 
 def of_published(table: pd.DataFrame) -> figure.Figure:
-  """Draws each row's mean, with its interval, beside the published figure.
+  """Draws each mean of `summary_tables.of_groups` beside what was published.
 
-  Args:
-    table: From `summary_tables.of_groups`; a panel for each measure. Labels
-      mark the rows of shortened runs, and those whose flags differ from their
-      recipe.
+  There is a panel for each measure. Labels mark the rows of shortened runs, and
+  those whose flags differ from their recipe.
   """
   measures = table.get('measure', pd.Series('accuracy', index=table.index))
   groups = list(table.groupby(measures, sort=False))

@@ -86,10 +86,6 @@ def read_groups(run_dirs: Sequence[pathlib.Path]) -> list[Group]:
   """Groups finished runs that differ only by seed, in the order of the first.
 
   Their summaries say which measure to read.
-
-  Raises:
-    UsageError: If a folder holds no finished run, or two have the same seed and
-      settings.
   """
   members = {}
   for folder in run_dirs:
@@ -108,12 +104,7 @@ def read_groups(run_dirs: Sequence[pathlib.Path]) -> list[Group]:
 
 
 def of_recipes(runs: Sequence[tuple[Recipe, pathlib.Path]]) -> list[Group]:
-  """Groups finished runs by the rows of a table that read them.
-
-  Args:
-    runs: Rows, and folders that hold a run of theirs. Several rows may read one
-      folder.
-  """
+  """Groups finished runs by the rows of a table, which may share a folder."""
   members = {}
   for recipe, folder in runs:
     summary = _summary(folder)

@@ -20,9 +20,7 @@ from tff_ssl.templates import client_state
 class ClientStateFiles:
   """The files of a run's client states, and which belong to a checkpoint.
 
-  Workers write the files without waiting until they are on the disk. `record`
-  waits for that before a checkpoint names them; `resume` checks them against a
-  checkpoint.
+  Workers write the files without waiting until they are on the disk.
   """
 
   def __init__(self, states: str, seed: int):
@@ -33,15 +31,9 @@ class ClientStateFiles:
     self._known: dict[int, tuple[str, str]] = {}
 
   def record(self, round_number: int, clients: Iterable[int]) -> dict[str, str]:
-    """Waits until all new states are on the disk.
+    """Waits for the disk; returns the SHA-256 of the newest states, by file.
 
-    Args:
-      round_number: Rounds done.
-      clients: The participants since the last call; no other state can have
-        changed.
-
-    Returns:
-      The SHA-256 of the newest state of each client, by file name.
+    `clients` took part since the last call: no other state can have changed.
     """
     changed = set()
     for client, path in self._newest(round_number, clients).items():

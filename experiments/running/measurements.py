@@ -23,16 +23,10 @@ from tff_ssl import objectives
 
 @dataclasses.dataclass(frozen=True)
 class Measurements:
-  """All that a run measures.
+  """All that a run measures before and after its rounds.
 
-  Attributes:
-    evaluator: Evaluates the test split.
-    owners: Whose its examples are, where clients are evaluated.
-    by_class: Counts pseudo-labels by class, where that is asked for.
-    privacy: Counts the privacy spent, where there is noise.
-    before: What is measured before each round.
-    after: What is measured after the test split, in this order.
-    checks: What may end the run after a round.
+  The first one evaluates the test split, and clients where the owners of its
+  examples are known; `checks` may end the run after a round.
   """
 
   evaluator: evaluation.Evaluator

@@ -1,5 +1,6 @@
 """Who takes part in a round of a run, and who has taken part before."""
 
+import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
 
@@ -52,27 +53,21 @@ class Participation:
     durable_files.write(path, text.encode())
 
 
+@dataclasses.dataclass(frozen=True)
 class Cohorts:
-  """Draws the clients of each round, by round and attempt."""
+  """Draws the clients of each round, by round and attempt.
 
-  def __init__(
-    self,
-    sample_keys: Callable[..., Sequence[np.ndarray]],
-    faults: ClientFaults,
-    min_separation: int = 1,
-  ):
-    """Initializes the cohorts.
+  Attributes:
+    sample_keys: From `round_num`, `attempt` and `resting` to the keys of those
+      that are invited, such as a partial `client_sampling.sample_keys`.
+    faults: What goes wrong with them.
+    min_separation: The least number of rounds from one round of a client to its
+      next one.
+  """
 
-    Args:
-      sample_keys: From `round_num`, `attempt` and `resting` to the keys of
-        those that are invited, such as a partial `client_sampling.sample_keys`.
-      faults: What goes wrong with them.
-      min_separation: The least number of rounds from one round of a client to
-        its next one.
-    """
-    self._min_separation = min_separation
-    self._sample_keys = sample_keys
-    self._faults = faults
+  sample_keys: Callable[..., Sequence[np.ndarray]]
+  faults: ClientFaults
+  min_separation: int = 1
 
   def draw(
     self,
@@ -89,20 +84,19 @@ class Cohorts:
     """
     if paused:
       return _NOBODY
-    keys = self._sample_keys(
+    keys = self.sample_keys(
       round_num=round_num,
       attempt=attempt,
-      resting=participation.resting(round_num + 1, self._min_separation),
+      resting=participation.resting(round_num + 1, self.min_separation),
     )
-    return self._faults.deal(keys, round_num=round_num, attempt=attempt)
+    return self.faults.deal(keys, round_num=round_num, attempt=attempt)
 
   def counts(self, cohort: Cohort) -> dict[str, int]:
     """Returns how many clients suffer from each fault that is simulated."""
-    faults = self._faults
     shares = {
-      'dropped': faults.drop_out,
-      'stragglers': faults.straggler,
-      'corrupt': faults.corrupt_share,
+      'dropped': self.faults.drop_out,
+      'stragglers': self.faults.straggler,
+      'corrupt': self.faults.corrupt_share,
     }
     return {
       f'clients_{name}': len(getattr(cohort, name))

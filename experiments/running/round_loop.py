@@ -6,6 +6,7 @@ full would end without an error. Here, the row and the checkpoint of each round
 are on the disk before the next round begins.
 """
 
+import dataclasses
 import itertools
 import math
 import time
@@ -42,14 +43,6 @@ class GivenUpError(RuntimeError):
   """Too few clients complete a round, whichever are drawn."""
 
 
-class _Trained(NamedTuple):
-  """A round that enough clients have completed."""
-
-  state: Any
-  cohort: Cohort
-  row: dict[str, object]
-
-
 class _Lost(NamedTuple):
   """How many invited clients do not complete a round; `None` where unknown."""
 
@@ -70,43 +63,31 @@ class _Lost(NamedTuple):
     )
 
 
+@dataclasses.dataclass(eq=False)
 class RoundLoop:
-  """Trains a process round by round, and records each round."""
+  """Trains a process round by round, and records each round.
 
-  def __init__(
-    self,
-    process,
-    *,
-    cohorts: Cohorts,
-    checkpoints: RunCheckpoints,
-    total_rounds: int,
-    rounds_per_checkpoint: int,
-    read_weights: Callable[[Any], Any] | None = None,
-    min_completion: float = 0.0,
-  ):
-    """Initializes the loop of a process over clients' keys.
+  Attributes:
+    process: The process, over clients' keys.
+    cohorts: Draws the clients of a round.
+    checkpoints: Saves the checkpoints, and knows when clients pause.
+    total_rounds, rounds_per_checkpoint: The settings.
+    read_weights: From the state to the `ModelWeights` that are evaluated.
+    min_completion: Share of the invited clients that must complete a round:
+      report, with finite values and a group that exists. With fewer of them the
+      state stays as it was, and other clients are drawn.
+  """
 
-    Args:
-      process: The process.
-      cohorts: Draws the clients of a round.
-      checkpoints: Saves the checkpoints, and knows when clients pause.
-      total_rounds, rounds_per_checkpoint: The settings.
-      read_weights: From the state to the `ModelWeights` that are evaluated; by
-        default the process's `get_model_weights`.
-      min_completion: Share of the invited clients that must complete a round:
-        report, with finite values and a group that exists. With fewer of them
-        the state stays as it was, and other clients are drawn.
-    """
-    self._process = process
-    self._cohorts = cohorts
-    self._checkpoints = checkpoints
-    self._total_rounds = total_rounds
-    self._rounds_per_checkpoint = rounds_per_checkpoint
-    self._read_weights = read_weights or process.get_model_weights
-    self._min_completion = checks.exact(min_completion)
-    # Since the last checkpoint: all who may have a new state, then.
-    self._participants: set[int] = set()
-    self._stalled = 0
+  process: Any
+  cohorts: Cohorts
+  checkpoints: RunCheckpoints
+  total_rounds: int
+  rounds_per_checkpoint: int
+  read_weights: Callable[[Any], Any]
+  min_completion: float = 0.0
+  # Since the last checkpoint: all who may have a new state, then.
+  _participants: set[int] = dataclasses.field(default_factory=set, init=False)
+  _stalled: int = dataclasses.field(default=0, init=False)
 
   def run(
     self,
@@ -120,33 +101,19 @@ class RoundLoop:
     show: Callable[[int, dict[str, object]], None],
     checks: Sequence[Callable[[FinishedRound], None]] = (),
   ):
-    """Trains until the last round or until asked to stop.
+    """Trains from a state after `first_round` rounds; returns the last state.
 
-    Args:
-      state: The process's state after `first_round` rounds.
-      first_round: Rounds done before.
-      stop: Asks the loop to stop.
-      measurements: Called after each round, one after the other. Each sees the
-        columns of those before it.
-      before: Called before each round is trained; their columns join its row.
-      logs: Called with the number and the row of each finished round, before
-        its checkpoint.
-      show: Called likewise, after the checkpoint.
-      checks: Called with each finished round at its very end. What one raises
-        ends the run.
-
-    Returns:
-      The state after the last round done.
+    Measurements are called after each round, one after the other; each sees the
+    columns of those before it. Those of `before` are called before a round is
+    trained. A finished row goes to the logs before its checkpoint, and is shown
+    after it. What a check raises at the very end of a round ends the run.
     """
-    for round_num in range(first_round, self._total_rounds):
+    for round_num in range(first_round, self.total_rounds):
       if stop.requested:
         break
-      trained = self._train(state, round_num, stop, before)
-      state = trained.state
-      self._checkpoints.participation.note(round_num + 1, trained.cohort)
-      finished = FinishedRound(
-        round_num + 1, state, self._read_weights, trained.row
-      )
+      state, cohort, row = self._train(state, round_num, stop, before)
+      self.checkpoints.participation.note(round_num + 1, cohort)
+      finished = FinishedRound(round_num + 1, state, self.read_weights, row)
       for measure in measurements:
         finished.row.update(measure(finished))
       # The row before the checkpoint: a resumed run drops and repeats what a
@@ -154,12 +121,12 @@ class RoundLoop:
       for log in logs:
         log(finished.number, finished.row)
       if (
-        finished.number % self._rounds_per_checkpoint == 0
-        or finished.number == self._total_rounds
+        finished.number % self.rounds_per_checkpoint == 0
+        or finished.number == self.total_rounds
         or stop.requested
-        or self._checkpoints.must_keep(finished)
+        or self.checkpoints.must_keep(finished)
       ):
-        self._checkpoints.save(finished, self._participants)
+        self.checkpoints.save(finished, self._participants)
         self._participants = set()
       show(finished.number, finished.row)
       self._check_moves(finished.row)
@@ -167,16 +134,18 @@ class RoundLoop:
         check(finished)
     return state
 
-  def _train(self, state, round_num, stop, before) -> _Trained:
-    """Trains a round, with other clients where too few complete it."""
-    paused = self._checkpoints.rewinds.is_paused(round_num + 1)
+  def _train(
+    self, state, round_num, stop, before
+  ) -> tuple[Any, Cohort, dict[str, object]]:
+    """Returns a round's state, clients and row; enough have completed it."""
+    paused = self.checkpoints.rewinds.is_paused(round_num + 1)
     seconds = 0.0
     for attempt in itertools.count():
-      cohort = self._cohorts.draw(
+      cohort = self.cohorts.draw(
         round_num,
         attempt,
         paused=paused,
-        participation=self._checkpoints.participation,
+        participation=self.checkpoints.participation,
       )
       lost = _Lost(len(cohort.dropped))
       # If too many drop out, it does not matter what the others would report.
@@ -187,7 +156,7 @@ class RoundLoop:
           for measure in before:
             measured.update(measure(round_num, state, cohort.keys, attempt))
           started = time.monotonic()
-          output = self._process.next(state, cohort.keys)
+          output = self.process.next(state, cohort.keys)
           seconds += time.monotonic() - started
         row = flatten(output.metrics)
         lost = _Lost(
@@ -197,26 +166,27 @@ class RoundLoop:
         )
         if not self._is_too_few(cohort, lost):
           row |= {
-            **self._cohorts.counts(cohort),
+            **self.cohorts.counts(cohort),
             **({'attempts': attempt + 1} if attempt else {}),
             'seconds': seconds,
             **_memory(),
             **measured,
           }
-          return _Trained(output.state, cohort, row)
+          return output.state, cohort, row
         self._check_moves(row)
       if attempt + 1 == _MAX_ATTEMPTS:
         raise GivenUpError(
           f'Round {round_num + 1} was given up {_MAX_ATTEMPTS} times: of '
           f'{len(cohort.invited)} clients, too few completed it ({lost} in the '
           'last attempt) for '
-          f'--min_completion={float(self._min_completion):g}: lower it, or '
+          f'--min_completion={self.min_completion:g}: lower it, or '
           'find out what keeps clients from completing.'
         )
 
   def _is_too_few(self, cohort: Cohort, lost: _Lost) -> bool:
     invited = len(cohort.invited)
-    return invited - lost.total < self._min_completion * invited
+    # As a float, .14 * 50 is more than 7.
+    return invited - lost.total < checks.exact(self.min_completion) * invited
 
   def _check_moves(self, row):
     column = _stalls(row)

@@ -49,11 +49,10 @@ def run(
   recipe_facts: dict[str, object],
   stop: signals.GracefulStop,
 ) -> None:
-  """Trains a run, or resumes it where its folder holds a part of it.
+  """Trains a run, or resumes it; its summary says `recipe_facts`, too.
 
   Errors before round 1 are `ValueError`, `TypeError` or `RunFolderError`, later
-  ones `RuntimeError` or `OSError`. A run that is asked to stop has no summary
-  yet, which else says `recipe_facts`, too.
+  ones `RuntimeError` or `OSError`.
   """
   settings = opened.settings
   owners = client_evaluation.find_owners(opened.data, settings)
@@ -86,9 +85,7 @@ def run(
   with _failures_of_a_run():
     state = _train(opened, folder, saved, measured, first_round, state, stop)
     if not stop.requested:
-      _show(
-        _write_results(opened, folder, saved, measured, recipe_facts, state)
-      )
+      _write_results(opened, folder, saved, measured, recipe_facts, state)
   if stop.requested:
     print(
       'Stopped; continue with: python -m experiments.run '
@@ -203,12 +200,10 @@ def _train(opened, folder, saved, measured, first_round, state, stop):
         collapsed = collapse.finished
     # With the logs closed: they are opened anew, without the rounds dropped.
     first_round, state = saved.go_back(collapsed, opened.process.initialize())
-    _show(
-      [
-        f'Round {collapsed.number} collapses: back to round {first_round}, '
-        f'and clients pause up to round {collapsed.number} '
-        '(--on_collapse=rewind).'
-      ]
+    print(
+      f'Round {collapsed.number} collapses: back to round {first_round}, and '
+      f'clients pause up to round {collapsed.number} (--on_collapse=rewind).',
+      flush=True,
     )
 
 
@@ -282,10 +277,8 @@ def _build_loop(opened, saved) -> round_loop.RoundLoop:
   )
 
 
-def _write_results(
-  opened, folder, saved, measured, recipe_facts, state
-) -> list[str]:
-  """Writes what a finished run says of itself; returns what is printed."""
+def _write_results(opened, folder, saved, measured, recipe_facts, state):
+  """Writes and prints what a finished run says of itself."""
   settings, data = opened.settings, opened.data
   if settings.clients_per_round:
     saved.participation.write(
@@ -307,7 +300,7 @@ def _write_results(
     data.source.test.labels,
     data.source.class_names,
   )
-  return summary.write(settings, folder, weights, facts, by_class)
+  _show(summary.write(settings, folder, weights, facts, by_class))
 
 
 @contextlib.contextmanager

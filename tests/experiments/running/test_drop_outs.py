@@ -70,9 +70,7 @@ def _run(process, share, min_completion):
     return process.next(state, keys)
 
   loop = round_loop.RoundLoop(
-    types.SimpleNamespace(
-      next=note_and_go_on, get_model_weights=process.get_model_weights
-    ),
+    types.SimpleNamespace(next=note_and_go_on),
     cohorts=participants.Cohorts(
       functools.partial(client_sampling.sample_keys, seed=2, **_TEN_CLIENTS),
       client_faults.ClientFaults(_K, 2, drop_out=share),
@@ -82,6 +80,7 @@ def _run(process, share, min_completion):
     ),
     total_rounds=1,
     rounds_per_checkpoint=1,
+    read_weights=process.get_model_weights,
     min_completion=min_completion,
   )
   state = loop.run(

@@ -137,6 +137,7 @@ def run(
     ),
     total_rounds=total_rounds,
     rounds_per_checkpoint=3,
+    read_weights=process.get_model_weights,
     min_completion=min_completion,
   )
   test = evaluation.TestMeasurement(
@@ -545,9 +546,10 @@ def train(folder):
     log.beside(run_folder.CLIENTS, True) as clients,
   ):
     saved.log = log
+    process = Process(folder / 'client_states')
     loop = round_loop.RoundLoop(
-      Process(folder / 'client_states'), cohorts=COHORTS,
-      checkpoints=saved, total_rounds=ROUNDS, rounds_per_checkpoint=1)
+      process, cohorts=COHORTS, checkpoints=saved, total_rounds=ROUNDS,
+      rounds_per_checkpoint=1, read_weights=process.get_model_weights)
     test = evaluation.TestMeasurement(
       lambda w: {'accuracy': float(w.sum())}, total_rounds=ROUNDS,
       rounds_per_evaluation=2,
