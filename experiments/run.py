@@ -39,14 +39,11 @@ def main(argv: list[str]) -> int:
     if given.get('list'):
       _list()
       return 0
-    if 'seeds' in given:
+    has_bound = given.get('with_lower_bound') and not given.get('dry_run')
+    if 'seeds' in given or has_bound:
       from experiments.tables import seeds
 
       return seeds.run(given)
-    if given.get('with_lower_bound') and not given.get('dry_run'):
-      from experiments.tables import lower_bound
-
-      return lower_bound.run(given)
     # First: a user's own part may import TensorFlow.
     hardware.choose_kernels(
       given.get('precision'), given.get('clients_per_round')

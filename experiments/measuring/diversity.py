@@ -12,13 +12,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.measuring.evaluation import FinishedRound
+from experiments.measuring.evaluation import Measurement
 from tff_ssl import metrics
-from tff_ssl.simulation import (
-  client_faults,
-  client_reader,
-  client_sampling,
-)
+from tff_ssl.simulation import client_faults, client_reader, client_sampling
 
 # The clients are sampled as for a round that no run reaches. So they are the
 # same for every process with the same seed and population.
@@ -89,28 +85,25 @@ class Meter:
     }
 
 
-class OfFixedClients:
-  """Measures on the same clients after each round that is due."""
+def of_fixed_clients(
+  meter: Meter, *, num_clients: int, clients_measured: int, redeal: bool
+) -> Measurement:
+  """Returns what measures the same clients after each round that is due."""
+  parts = meter.process.measurable
+  keys = client_sampling.sample_keys(
+    num_clients=num_clients,
+    clients_per_round=clients_measured,
+    num_groups=parts.num_groups,
+    seed=meter.seed,
+    round_num=_PROBE_ROUND,
+    redeal=redeal,
+  )
+  if parts.data_spec.has_faults:  # Nothing goes wrong at these clients.
+    keys = [client_faults.append(key) for key in keys]
 
-  def __init__(
-    self, meter: Meter, *, num_clients: int, clients_measured: int, redeal: bool
-  ):
-    self._meter = meter
-    parts = meter.process.measurable
-    keys = client_sampling.sample_keys(
-      num_clients=num_clients,
-      clients_per_round=clients_measured,
-      num_groups=parts.num_groups,
-      seed=meter.seed,
-      round_num=_PROBE_ROUND,
-      redeal=redeal,
-    )
-    if parts.data_spec.has_faults:  # Nothing goes wrong at these clients.
-      keys = [client_faults.append(key) for key in keys]
-    self._keys = keys
-
-  def __call__(self, finished: FinishedRound) -> dict[str, float]:
-    """Returns what is measured; see `Measurement`."""
-    if not self._meter.is_due(finished.number):
+  def measure(finished):
+    if not meter.is_due(finished.number):
       return {}
-    return self._meter.measure(finished.number, finished.state, self._keys)
+    return meter.measure(finished.number, finished.state, keys)
+
+  return measure

@@ -21,36 +21,26 @@ _BINS = 15
 _VALIDATION = 'validation_accuracy'
 
 
+@dataclasses.dataclass
 class FinishedRound:
   """A round that is done, with the row of metrics that grows for it.
 
   Attributes:
     number: Rounds done, this one included.
     state: The process's state after it.
+    read_weights: From such a state to the weights to evaluate.
     row: The metrics found so far, by their column in metrics.csv.
   """
 
-  def __init__(
-    self,
-    number: int,
-    state: Any,
-    read_weights: Callable[[Any], Any],
-    row: Mapping[str, object] | None = None,
-  ):
-    """Takes, beside its attributes, how to read the weights of a state."""
-    self.number = number
-    self.state = state
-    self.row = dict(row or {})
-    self._read_weights = read_weights
-
-  def at(self, number: int, state: Any) -> 'FinishedRound':
-    """Returns another round of the same run, without metrics."""
-    return FinishedRound(number, state, self._read_weights)
+  number: int
+  state: Any
+  read_weights: Callable[[Any], Any] | None
+  row: dict[str, object] = dataclasses.field(default_factory=dict)
 
   @functools.cached_property
   def weights(self):
     """The `ModelWeights` to evaluate, read when first asked for."""
-    return self._read_weights(self.state)
+    return self.read_weights(self.state)
 
   @property
   def is_evaluated(self) -> bool:

@@ -58,55 +58,41 @@ def selection_of(settings):
   )
 
 
-class _PseudoLabels:
-  """Sums, over a split, what a subclass counts in each batch."""
+def _counter(model, views, split: source.Split, count, *, select, seed: int):
+  """Returns the function that counts pseudo-labels of a split after a round.
 
-  def __init__(self, model, views, split: source.Split, *, select, seed: int):
-    """Prepares the counting on examples and their true labels.
+  It sums over batches what `count` returns for the true labels, the
+  pseudo-labels, their weights `float32 [n]` and the number of classes. `select`
+  is from `selection_of`.
+  """
+  batches = evaluation.batches(split)
 
-    `select` is from `selection_of`.
-    """
-    self._batches = evaluation.batches(split)
-    self._seed = seed
+  @tf.function(autograph=False)
+  def count_batch(weights, images, labels, seed):
+    logits, _ = model.predict(
+      weights.trainable,
+      weights.non_trainable,
+      views.weak(images, seed),
+      training=False,
+    )
+    return count(labels, *select(logits), tf.shape(logits)[-1])
 
-    @tf.function(autograph=False)
-    def count_batch(weights, images, labels, seed):
-      logits, _ = model.predict(
-        weights.trainable,
-        weights.non_trainable,
-        views.weak(images, seed),
-        training=False,
-      )
-      return self._count(labels, *select(logits), tf.shape(logits)[-1])
-
-    self._count_batch = count_batch
-
-  def _count(self, labels, guesses, weights, num_classes) -> list[tf.Tensor]:
-    """Returns what is added up over the batches.
-
-    The weights `float32 [n]` say how much each of the pseudo-labels counts.
-    """
-    raise NotImplementedError
-
-  def _sums(self, finished: FinishedRound) -> list[np.ndarray]:
-    """Returns the sums for the model after a round."""
+  def sums(finished: FinishedRound) -> list[np.ndarray]:
     weights = tf.nest.map_structure(tf.constant, finished.weights)
-    seed = randomness.fold_in(
-      randomness.server_seed(
-        tf.constant(self._seed), tf.constant(finished.number)
-      ),
+    of_round = randomness.fold_in(
+      randomness.server_seed(tf.constant(seed), tf.constant(finished.number)),
       Purpose.MEASURE,
     )
     counts = [
-      self._count_batch(
-        weights, images, labels, randomness.fold_in(seed, batch)
-      )
-      for batch, (images, labels) in enumerate(self._batches)
+      count_batch(weights, images, labels, randomness.fold_in(of_round, batch))
+      for batch, (images, labels) in enumerate(batches)
     ]
     return [
       np.sum([part.numpy() for part in parts], axis=0)
       for parts in zip(*counts, strict=True)
     ]
+
+  return sums
 
 
 def _by_class(classes, weights, num_classes) -> tf.Tensor:
@@ -147,7 +133,14 @@ def in_words(row) -> str | None:
   return f'{words}: collapsing' if row['is_collapsing'] else words
 
 
-class PseudoLabelWatch(_PseudoLabels):
+def _right_and_by_class(labels, guesses, weights, num_classes):
+  return [
+    _by_class(guesses, weights, num_classes),
+    tf.reduce_sum(_right(labels, guesses, weights)),
+  ]
+
+
+class PseudoLabelWatch:
   """Measures pseudo-labels on the server's labels, and warns once."""
 
   def __init__(
@@ -166,17 +159,13 @@ class PseudoLabelWatch(_PseudoLabels):
     With 'stop' or 'rewind' as `on_collapse`, `check` raises. `tell` prints the
     warning, by default above a progress bar where there is one.
     """
-    super().__init__(model, views, split, select=select, seed=seed)
+    self._sums = _counter(
+      *(model, views, split, _right_and_by_class), select=select, seed=seed
+    )
     self._on_collapse = on_collapse
     self._tell = tell
     self._has_warned = False
     self._num_examples = len(split.labels)
-
-  def _count(self, labels, guesses, weights, num_classes):
-    return [
-      _by_class(guesses, weights, num_classes),
-      tf.reduce_sum(_right(labels, guesses, weights)),
-    ]
 
   def __call__(self, finished: FinishedRound) -> dict[str, float]:
     """Measures a round that is tested, and warns once if it is collapsing.
@@ -262,7 +251,20 @@ def draw(data, number: int, seed: int) -> source.Split:
   return source.Split(train.examples[drawn], train.labels[drawn])
 
 
-class PseudoLabelsByClass(_PseudoLabels):
+def _all_by_class(labels, guesses, weights, num_classes):
+  right = _right(labels, guesses, weights)
+  return [
+    _by_class(classes, counted, num_classes)
+    for classes, counted in (
+      (labels, tf.ones_like(weights)),
+      (labels, weights),
+      (labels, right),
+      (guesses, weights),
+    )
+  ]
+
+
+class PseudoLabelsByClass:
   """Counts pseudo-labels by class in the rounds that are tested.
 
   Attributes:
@@ -279,21 +281,11 @@ class PseudoLabelsByClass(_PseudoLabels):
     select,
     seed: int,
   ):
-    super().__init__(model, views, split, select=select, seed=seed)
+    self._sums = _counter(
+      *(model, views, split, _all_by_class), select=select, seed=seed
+    )
     self._names = tuple(map(str, class_names))
     self.log: csv_files.RoundTable | None = None
-
-  def _count(self, labels, guesses, weights, num_classes):
-    right = _right(labels, guesses, weights)
-    return [
-      _by_class(classes, counted, num_classes)
-      for classes, counted in (
-        (labels, tf.ones_like(weights)),
-        (labels, weights),
-        (labels, right),
-        (guesses, weights),
-      )
-    ]
 
   def __call__(self, finished: FinishedRound) -> Mapping[str, object]:
     """Writes the rows of a round that is tested.

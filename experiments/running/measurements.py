@@ -58,7 +58,7 @@ def build(
     after.append(_proxy_observer(opened, folder))
   if settings.gradient_diversity_clients:
     after.append(
-      diversity.OfFixedClients(
+      diversity.of_fixed_clients(
         _diversity_meter(opened),
         num_clients=opened.data.partition.num_clients,
         clients_measured=settings.gradient_diversity_clients,

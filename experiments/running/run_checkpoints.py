@@ -156,7 +156,8 @@ class RunCheckpoints:
     self._manager.drop_after(sound)
     number, state = self.load_latest() or (0, initial_state)
     self.rewinds = rewinds
-    self.save(collapsed.at(number, state), ())
+    again = dataclasses.replace(collapsed, number=number, state=state, row={})
+    self.save(again, ())
     return number, state
 
   def must_keep(self, finished: FinishedRound) -> bool:

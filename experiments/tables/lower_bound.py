@@ -9,11 +9,9 @@ that of `server_only`, which suits a server without clients better than the
 run's own.
 """
 
-import dataclasses
 import math
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from experiments.artifacts import results
 from experiments.config import settings as settings_lib
@@ -27,31 +25,23 @@ _RATES = ('learning_rate', 'server_learning_rate')
 _OF_THE_RUN = ('recipe', 'recipe_scale', *_RATES)
 
 
-def plan(given: Mapping[str, object]) -> list[child_runs.ChildRun]:
-  """Returns the run of such a command line, and that of its bound."""
+def plan(
+  given: Mapping[str, object], name: str | None = None
+) -> tuple[child_runs.ChildRun, child_runs.ChildRun]:
+  """Returns the run of such a command line, and that of its bound.
+
+  Their names begin with `name`, such as that of a seed.
+  """
   recipes.make(given)  # Refuses the flag where there is no such bound.
   flags = {name: value for name, value in given.items() if name != FLAG}
   settings = recipes.make(flags)
   flags['run_dir'] = settings.run_dir
   bound = _settings_of_bound(settings, flags)
-  return [
-    child_runs.ChildRun(settings.process, flags, settings),
-    child_runs.ChildRun('the server alone', bound.used, bound),
-  ]
-
-
-def plan_seeds(
-  runs: Sequence[child_runs.ChildRun],
-) -> list[child_runs.ChildRun]:
-  """Returns the runs of command lines with `--with_lower_bound`, and bounds."""
-  planned = []
-  for each in runs:
-    own, bound = plan(each.given)
-    planned += [
-      dataclasses.replace(own, name=each.name),
-      dataclasses.replace(bound, name=f'{each.name}, {bound.name}'),
-    ]
-  return planned
+  alone = 'the server alone' if name is None else f'{name}, the server alone'
+  return (
+    child_runs.ChildRun(name or settings.process, flags, settings),
+    child_runs.ChildRun(alone, bound.used, bound),
+  )
 
 
 def _settings_of_bound(settings, flags):
@@ -69,17 +59,6 @@ def _settings_of_bound(settings, flags):
   return settings_lib.make(values, optional=values)
 
 
-def run(given: Mapping[str, object]) -> int:
-  """Runs a command line with `--with_lower_bound`; returns the exit code."""
-  runs = plan(given)
-  outcome = child_runs.run_all(runs, are_alike=True)
-  if outcome.failed:
-    print(f'error: {", ".join(outcome.failed)} failed.', file=sys.stderr)
-  if all(child_runs.is_finished(run.settings) for run in runs):
-    print(compare(*(run.settings for run in runs)))
-  return outcome.exit_code
-
-
 def compare(settings, bound) -> str:
   """Returns a sentence on what a run gave beyond its bound, both finished."""
   own, alone, what = _figures(settings, bound)
@@ -92,18 +71,10 @@ def compare(settings, bound) -> str:
   )
 
 
-def gains(runs: Sequence[child_runs.ChildRun]) -> list[float]:
-  """Returns what unlabelled examples gave in each run of `plan_seeds`.
-
-  Those that are not finished, or whose bound is not, are left out.
-  """
-  found = []
-  for run in runs:
-    own, bound = (child.settings for child in plan(run.given))
-    if child_runs.is_finished(bound) and child_runs.is_finished(own):
-      with_clients, alone, _ = _figures(own, bound)
-      found.append(with_clients - alone)
-  return found
+def gain(settings, bound) -> float:
+  """Returns what unlabelled examples gave, once both runs are finished."""
+  own, alone, _ = _figures(settings, bound)
+  return own - alone
 
 
 def _figures(settings, bound) -> tuple[float, float, str]:

@@ -1,6 +1,7 @@
-"""Several seeds of one run, and the mean and interval of their results."""
+"""Several seeds of one run, or a run and its bound, and what they gave."""
 
 import dataclasses
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -89,19 +90,35 @@ def plan(given: dict[str, object]) -> list[child_runs.ChildRun]:
 
 
 def run(given: dict[str, object]) -> int:
-  """Runs a command line with `--seeds`, and returns the exit code."""
-  runs = plan(given)
+  """Runs a command line with `--seeds`, `--with_lower_bound`, or both.
+
+  Prints what the finished runs gave, and returns the exit code.
+  """
   has_bounds = given.get(lower_bound.FLAG)
-  outcome = child_runs.run_all(
-    lower_bound.plan_seeds(runs) if has_bounds else runs, are_alike=True
-  )
+  if 'seeds' not in given:
+    runs = [lower_bound.plan(given)]
+  else:
+    runs = [
+      lower_bound.plan(one.given, one.name) if has_bounds else (one,)
+      for one in plan(given)
+    ]
+  outcome = child_runs.run_all(list(itertools.chain(*runs)), are_alike=True)
   if outcome.failed:
     print(f'error: {", ".join(outcome.failed)} failed.', file=sys.stderr)
-  finished = [r.settings for r in runs if child_runs.is_finished(r.settings)]
-  if finished:
-    summaries = [results.read(s.run_dir) for s in finished]
-    accuracies = [summary['accuracy'] for summary in summaries]
+
+  def is_done(*settings) -> bool:
+    return all(map(child_runs.is_finished, settings))
+
+  pairs = [[child.settings for child in own] for own in runs]
+  whole = [pair for pair in pairs if has_bounds and is_done(*pair)]
+  if 'seeds' not in given:
+    for pair in whole:
+      print(lower_bound.compare(*pair))
+    return outcome.exit_code
+  if done := [own for own, *_ in pairs if is_done(own)]:
+    accuracies = [results.read(own.run_dir)['accuracy'] for own in done]
     print(f'Final test accuracy: {spread(accuracies)}')
-  if has_bounds and (found := lower_bound.gains(runs)):
-    print(f'Unlabelled clients gave, beyond the server alone: {spread(found)}')
+  if whole:
+    found = spread([lower_bound.gain(*pair) for pair in whole])
+    print(f'Unlabelled clients gave, beyond the server alone: {found}')
   return outcome.exit_code

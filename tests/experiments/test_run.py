@@ -20,7 +20,7 @@ import run_folders
 from PIL import Image
 from run_folders import SMALL, assert_same_metrics, metrics_of, summary_of
 
-from datasets.sources import digits
+from datasets.sources.catalogue import load_digits
 from experiments import run
 from experiments.config import catalogue, flags, settings
 
@@ -174,7 +174,7 @@ def test_accuracy_is_that_of_the_mean_of_the_groups(whole):
   kernel1, bias1, kernel2, bias2 = (
     array.mean(axis=0) for array in weights_in_checkpoint(whole)
   )
-  source = digits.load(None, '')
+  source = load_digits(None, '')
   x = source.test.examples.reshape(-1, 64) / 255
   x = (x - source.mean[0]) / source.stddev[0]
   logits = np.maximum(x @ kernel1 + bias1, 0) @ kernel2 + bias2
@@ -187,7 +187,7 @@ def test_accuracy_is_that_of_the_mean_of_the_groups(whole):
 def test_the_classes_together_are_the_test_split(whole):
   summary = summary_of(whole)
   counts = pd.read_csv(whole / 'confusion.csv', index_col=0)
-  labels = digits.load(None, '').test.labels
+  labels = load_digits(None, '').test.labels
   assert list(counts.columns) == [str(label) for label in range(10)]
   np.testing.assert_array_equal(counts.sum(axis=1), np.bincount(labels))
   right = np.diag(counts)

@@ -55,7 +55,7 @@ def test_fixed_clients_that_are_measured_are_sound():
     is_due=lambda number: True,
     measure=lambda number, state, keys: measured.append(np.stack(keys)) or {},
   )
-  of_fixed = diversity.OfFixedClients(
+  of_fixed = diversity.of_fixed_clients(
     meter, num_clients=6, clients_measured=4, redeal=False
   )
   assert of_fixed(types.SimpleNamespace(number=1, state=None)) == {}

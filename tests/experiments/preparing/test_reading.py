@@ -119,7 +119,8 @@ def test_several_runs_read_the_data_once(argv, reads, tmp_path):
   line = argv(labelled=0, server=12)
   given = flags.parse([*line, '--with_lower_bound', '--seeds=0,1'])
   runs = seeds.plan(given)
-  names = [each.settings.process for each in lower_bound.plan_seeds(runs)]
+  pairs = [lower_bound.plan(one.given) for one in runs]
+  names = [each.settings.process for pair in pairs for each in pair]
   assert names == ['grouping_robust', 'server_only'] * 2
   table = tmp_path / 'own.csv'
   table.write_text(
