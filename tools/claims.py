@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import tomllib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,9 @@ _WITHIN = 0.03
 _LEVEL = 0.03
 _MIN_SEEDS = 3
 _EXPECTED = ('above', 'level')
+# A run still trains if it gains so much in the last fifth of its rounds, or if
+# a longer run does.
+_STILL_GAINS = 0.01
 # Below so many times the accuracy of guessing, a run has not begun to learn.
 _TIMES_CHANCE = 2
 
@@ -51,8 +54,9 @@ class Claim:
     published: TABLE:ROW of the recipes that have the published figures of
       `system` and `control`; empty where there are none.
     expects: `above`, or `level` for "hardly differs".
-    is_finished: Whether training here had ended, so that the other order
-      contradicts.
+    longer: FILE:RUN of a longer run of `system`, of `control` or of both, where
+      there is one: a rate that falls with the rounds ends the gain of a shorter
+      one early.
     in_published_setting: Whether the published figures can be reached here.
     num_classes: Classes of the data, which tell what guessing gives.
   """
@@ -67,7 +71,7 @@ class Claim:
   control: str = ''
   published: Sequence[str] = ()
   expects: str = 'above'
-  is_finished: bool = False
+  longer: Mapping[str, str] = dataclasses.field(default_factory=dict)
   in_published_setting: bool = False
   num_classes: int = 10
 
@@ -81,11 +85,14 @@ class Figures:
       runs have.
     control: The same of the control.
     lead: The differences of both, paired by seed.
+    has_ended: Whether the training of both had ended, so that the other order
+      contradicts.
   """
 
   system: float
   control: float
   lead: seeds.Spread
+  has_ended: bool = False
 
 
 def load() -> tuple[Mapping[str, Mapping[str, str]], Sequence[Claim]]:
@@ -123,26 +130,39 @@ def measure(claim: Claim) -> Figures | None:
   """
   if not claim.curves:
     return None
-  ends = pd.concat(
-    {name: _ends(name, stored_results.RESULTS) for name in claim.curves},
-    names=['file'],
-  )
-  ours, theirs = (_of_run(ends, run) for run in (claim.system, claim.control))
-  pairs = pd.concat([ours, theirs], axis=1, keys=['system', 'control']).dropna()
+  ends = _of_files(stored_results.last, claim.curves)
+  runs = {'system': claim.system, 'control': claim.control}
+  ours = {key: _of_run(ends, run) for key, run in runs.items()}
+  pairs = pd.concat(ours, axis=1).dropna()
   if pairs.empty:
     raise ValueError(
       f'claims.{claim.key}: {claim.system!r} and {claim.control!r} have no '
       f'seed in common in {", ".join(claim.curves)}.'
     )
   lead = seeds.spread(pairs['system'] - pairs['control'])
-  return Figures(pairs['system'].mean(), pairs['control'].mean(), lead)
+  means = pairs.mean()
+  gains = _of_files(stored_results.last_gain, claim.curves)
+  more = [_of_run(gains, run).mean() for run in runs.values()]
+  for key, run in claim.longer.items():
+    longer = _of_files(stored_results.last, [run.partition(':')[0]])
+    more.append(_of_run(longer, run).mean() - means[key])
+  return Figures(**means, lead=lead, has_ended=max(more) < _STILL_GAINS)
+
+
+def _of_files(
+  function: Callable[[pd.DataFrame], pd.Series], names: Sequence[str]
+) -> pd.Series:
+  """Returns a figure of the runs of files, by file, run and seed."""
+  return pd.concat(
+    {name: function(_curves(name, stored_results.RESULTS)) for name in names},
+    names=['file'],
+  )
 
 
 @functools.cache
-def _ends(name: str, folder) -> pd.Series:
-  """Returns the mean of the last evaluations by run and seed."""
+def _curves(name: str, folder) -> pd.DataFrame:
   del folder  # Only for the cache.
-  return stored_results.last(stored_results.curves(name))
+  return stored_results.curves(name)
 
 
 def _of_run(ends: pd.Series, run: str) -> pd.Series:
@@ -174,7 +194,7 @@ def verdict(
   else:
     holds, fails = lead.low > 0, lead.high < 0
   if fails:
-    return 'contradicted' if claim.is_finished else 'not at this scale'
+    return 'contradicted' if figures.has_ended else 'not at this scale'
   if not holds:
     return 'open'
   if not published:
@@ -200,9 +220,11 @@ _METHOD = (
   f'- **open**: fewer than {_MIN_SEEDS} seeds; or the interval reaches to both '
   f'sides; or one of the two is below {_TIMES_CHANCE} times what guessing '
   'gives, and has not begun to learn.',
-  '- **not at this scale**: the other order, where training had not ended or '
-  'the network is smaller than the published one.',
-  '- **contradicted**: the other order, where training had ended.',
+  '- **not at this scale**: the other order, where training had not ended.',
+  '- **contradicted**: the other order, where training had ended: neither '
+  f'gains {share(_STILL_GAINS)} in the last fifth of its rounds, by a straight '
+  'line through at least as many evaluations as are averaged, nor in a longer '
+  'run that is stored.',
   '- **not run**: nobody has run it here. Its recipe is there '
   '(`python -m experiments.reproduce --list`).',
   f'- A claim that two systems hardly differ holds if the interval lies '

@@ -12,6 +12,7 @@ import pathlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 from scipy import stats
 
@@ -62,6 +63,23 @@ def last(curves: pd.DataFrame, number: int = LAST) -> pd.Series:
   """Returns the mean of the last evaluations of each run, seed by seed."""
   # Columns may be evaluated in other rounds than their neighbours.
   return curves.apply(lambda column: column.dropna().tail(number).mean())
+
+
+def last_gain(curves: pd.DataFrame, least: int = LAST) -> pd.Series:
+  """Returns what each run gains in the last fifth of its rounds.
+
+  It is that of a straight line through the evaluations there, `least` of them
+  or more.
+  """
+
+  def gain(column):
+    column = column.dropna()
+    end = column.index[-1]
+    number = max(least, (column.index > 0.8 * end).sum())
+    tail = column.tail(number)
+    return np.polyfit(tail.index, tail, 1)[0] * 0.2 * end
+
+  return curves.apply(gain)
 
 
 _table = functools.cache(recipes.load)

@@ -80,7 +80,7 @@ def check_fingerprint(
     )
     raise FingerprintMismatch(
       'This run was started with other settings or data; restore them or '
-      f'choose another run folder:\n{table}'
+      f'name another folder (--run_dir):\n{table}'
     )
 
 

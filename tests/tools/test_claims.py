@@ -13,9 +13,9 @@ CLAIM = claims.Claim(
 PUBLISHED = (0.62, 0.5)
 
 
-def figures(system, control, low=None, high=None, num_seeds=3):
+def figures(system, control, low=None, high=None, num_seeds=3, ended=False):
   lead = seeds.Spread(num_seeds, system - control, low=low, high=high)
-  return claims.Figures(system, control, lead)
+  return claims.Figures(system, control, lead, ended)
 
 
 def test_the_page_is_current():
@@ -34,6 +34,7 @@ def test_every_claim_leads_to_a_page():
 AHEAD = figures(0.6, 0.5, 0.05, 0.15)
 FAR_AHEAD = figures(0.6, 0.19, 0.3, 0.5)
 BEHIND = figures(0.4, 0.5, -0.15, -0.05)
+BEHIND_AT_ITS_END = dataclasses.replace(BEHIND, has_ended=True)
 # One of the two published figures is .04 away.
 AHEAD_OF_LESS = figures(0.6, 0.46, 0.05, 0.15)
 LEVEL = {'expects': 'level'}
@@ -53,10 +54,10 @@ SETTING = {'in_published_setting': True}
     (FAR_AHEAD, {}, PUBLISHED, 'open'),
     (FAR_AHEAD, {'num_classes': 47}, PUBLISHED, 'order only'),
     (BEHIND, {}, PUBLISHED, 'not at this scale'),
-    (BEHIND, {'is_finished': True}, PUBLISHED, 'contradicted'),
+    (BEHIND_AT_ITS_END, {}, PUBLISHED, 'contradicted'),
     (figures(0.5, 0.5, -0.02, 0.02), LEVEL, (), 'holds'),
     (figures(0.51, 0.5, -0.02, 0.04), LEVEL, (), 'open'),
-    (AHEAD, {**LEVEL, 'is_finished': True}, (), 'contradicted'),
+    (figures(0.6, 0.5, 0.05, 0.15, ended=True), LEVEL, (), 'contradicted'),
   ],
 )
 def test_verdicts(found, fields, published, expected):
@@ -94,6 +95,21 @@ def test_figures_by_hand(folder):
   half = 4.30265 * 0.02 / 3**0.5
   assert found.lead.low == pytest.approx(0.10 - half, abs=1e-6)
   assert found.lead.high == pytest.approx(0.10 + half, abs=1e-6)
+
+
+def test_training_has_ended_where_nothing_is_gained(folder):
+  # A line through the last five: (20, 0), (30, .02), (40, -.02), (50, 0) and
+  # (60, 0) has the slope -.2 / 1000, of which a fifth of the rounds is 12.
+  ends = stored_results.last_gain(stored_results.curves('t'))
+  assert ends.to_numpy() == pytest.approx(-0.0024)
+  assert claims.measure(CLAIM).has_ended
+  rows = [f'two,{seed},{10 * i},0.{i}' for seed in range(3) for i in range(9)]
+  table = '\n'.join(['run,seed,round,accuracy', *rows])
+  (folder / 'long_curves.csv').write_text(table)
+  longer = dataclasses.replace(CLAIM, longer={'control': 'long:two'})
+  assert not claims.measure(longer).has_ended
+  rising = dataclasses.replace(CLAIM, curves=('t', 'long'), system='long:two')
+  assert not claims.measure(rising).has_ended
 
 
 def test_a_run_of_two_files_is_named_with_its_file(folder):
