@@ -157,7 +157,7 @@ def _run(values, arguments) -> int:
     usage.check_name('against', values.against, rows or known)
   changed = None
   if values.tuned is not None:
-    changed = tuning.of_rows(values.tuned, rows or tuple(known), known)
+    changed = tuning.read(values.tuned, known, rows or tuple(known))
   readings = plan(
     values.table,
     rows=rows,

@@ -49,6 +49,11 @@ class ChildRun:
   given: dict[str, object]
   settings: types.SimpleNamespace
 
+  @property
+  def arguments(self) -> list[str]:
+    """Its flags as a command line."""
+    return [f'--{name}={value}' for name, value in self.given.items()]
+
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
@@ -70,9 +75,6 @@ def is_finished(settings) -> bool:
 
   It is of other data where the files have changed since, or are others of the
   same names. Data are read only where all else agrees.
-
-  Raises:
-    UsageError: If the finished run is damaged, or its data cannot be read.
   """
   summary = results.read(settings.run_dir)
   if summary is None or summary['rounds'] != settings.total_rounds:
@@ -118,7 +120,7 @@ def run_all(runs: Sequence[ChildRun], *, are_alike: bool = False) -> Outcome:
       if relay.signal_number is not None:
         break
       print(f'--- {run.name}: {run.settings.run_dir}', flush=True)
-      exit_code = relay.run(run.given)
+      exit_code = relay.run(run.arguments)
       if relay.signal_number is not None:
         break
       if exit_code == command_line.UNREAD:
@@ -183,8 +185,7 @@ class _Relay(signals.SignalHandler):
     self.signal_number = None
     self._process = None
 
-  def run(self, given) -> int:
-    arguments = [f'--{name}={value}' for name, value in given.items()]
+  def run(self, arguments: Sequence[str]) -> int:
     search = [str(_ROOT), os.environ.get('PYTHONPATH', '')]
     self._process = subprocess.Popen(
       [sys.executable, '-c', _BOUND_RUN, str(os.getpid()), *arguments],

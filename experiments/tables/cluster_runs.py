@@ -51,7 +51,6 @@ def run_all(
 
   Args:
     cluster: Where: `--cluster`; `None` for one after another, here.
-    cores: Cores of each run on a cluster; by default 2.
   """
   if not cluster and cores is not None:
     raise UsageError(
@@ -77,8 +76,7 @@ def run_all(
     waiting = {}
     for run in tally.waiting:
       print(f'--- {run.name}: {run.settings.run_dir}', flush=True)
-      arguments = [f'--{name}={value}' for name, value in run.given.items()]
-      command = [sys.executable, '-m', 'experiments.run', *arguments]
+      command = [sys.executable, '-m', 'experiments.run', *run.arguments]
       task = remote.remote(
         command, cores=cores, folder=os.getcwd(), import_from=str(_ROOT)
       )

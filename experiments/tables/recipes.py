@@ -41,6 +41,7 @@ import re
 import shlex
 import types
 from collections.abc import Mapping
+from typing import Any
 
 from experiments.config import catalogue, recommended, resolving, usage
 from experiments.config import flags as flags_lib
@@ -61,17 +62,11 @@ _ROW_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]*')
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-  """A row of a published table.
+  """A row of a published table; most fields are its columns.
 
   Attributes:
     table: Name of the table, or path of its file.
-    row: Name of the row.
     flags_text: The flags of its run, those of the table's row `common` first.
-    published: Figure of `measure`, or `None`.
-    source: Where it was published.
-    seeds: Seeds to run.
-    note: What a reader must know.
-    measure: The number of a run that is compared with `published`.
     same_as: TABLE:ROW of the row whose run it reads; `None` if that is its own.
   """
 
@@ -170,24 +165,28 @@ def load(table: str) -> dict[str, Recipe]:
   }
 
 
-def _read(table) -> dict[str, Recipe]:
-  """Returns the rows of a table, with its common flags."""
-  path = pathlib.Path(table)
-  if path.suffix != '.csv':
-    usage.check_name('table', table, tables())
-    path = FOLDER / f'{table}.csv'
+def read_csv(
+  path: pathlib.Path, what: str
+) -> tuple[tuple[str, ...], list[dict[str | None, Any]]]:
+  """Returns the columns and the rows of a file; `what` it is, for messages."""
   try:
     if path.exists() and not path.is_file():
       raise OSError('no file')  # Who opens a pipe waits for ever.
     with path.open(newline='', encoding='utf-8') as file:
       reader = csv.DictReader(file, strict=True)
       # An empty file has none; once it is closed, they cannot be asked for.
-      columns = tuple(reader.fieldnames or ())
-      rows = list(reader)
+      return tuple(reader.fieldnames or ()), list(reader)
   except (OSError, UnicodeDecodeError, csv.Error) as error:
-    raise UsageError(
-      f'The table of recipes {path} cannot be read: {error}.'
-    ) from error
+    raise UsageError(f'{what} cannot be read: {error}.') from error
+
+
+def _read(table) -> dict[str, Recipe]:
+  """Returns the rows of a table, with its common flags."""
+  path = pathlib.Path(table)
+  if path.suffix != '.csv':
+    usage.check_name('table', table, tables())
+    path = FOLDER / f'{table}.csv'
+  columns, rows = read_csv(path, f'The table of recipes {path}')
   if columns not in (_COLUMNS, _COLUMNS_WITH_MEASURE):
     raise UsageError(
       f'The table of recipes {path} has the columns {list(columns)}: give '

@@ -20,15 +20,12 @@ _CONFIDENCE = 0.95
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-  """Mean and spread of a figure over seeds.
+  """Mean and spread of a figure over n seeds.
 
   Attributes:
-    n: Number of seeds.
-    mean: Mean.
     std: Standard deviation with n - 1, `None` for one seed.
     low: Lower end of the 95% interval of the mean by Student's t, `None` below
-      three seeds.
-    high: Upper end.
+      three seeds, as the upper end `high`.
   """
 
   n: int

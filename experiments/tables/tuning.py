@@ -7,7 +7,6 @@ accuracy at all, nothing is chosen for it.
 
 from __future__ import annotations
 
-import csv
 import os
 import pathlib
 import types
@@ -36,14 +35,8 @@ def parse_values(
 ) -> dict[str, object]:
   """Returns the values of a flag by their texts.
 
-  Args:
-    values: Different values, as texts.
-    recipe: The row that gets the flag. It may be of a user's own process, data
-      set or partition, which have flags of their own.
-
-  Raises:
-    UsageError: If there is no such flag, or none that is chosen by accuracy, or
-      a value is not one of its kind.
+  The `recipe` is the row that gets the flag: it may be of a user's own process,
+  data set or partition, which have flags of their own.
   """
   if flag in _NOT_CHOSEN:
     raise UsageError(
@@ -74,15 +67,8 @@ def choose(
 ) -> pd.DataFrame:
   """Chooses the value with the highest validation accuracy for each row.
 
-  Args:
-    runs: Runs by row and value; those that are not finished have no accuracy.
-
-  Returns:
-    The table that `read` reads, all cells texts but the accuracies; of equal
-    values, the first. `chosen` is missing where no run is finished.
-
-  Raises:
-    UsageError: If a finished run has no validation split.
+  Of equal values, that is the first. `runs` are by row and value; those that
+  are not finished have no accuracy, and a row of these has none `chosen`.
   """
   rows = {}
   for (row, value), run in runs.items():
@@ -132,20 +118,15 @@ def tried(table: pd.DataFrame) -> dict[tuple[str, ...], list[str]]:
 def read(
   path: str | os.PathLike,
   known: Mapping[str, recipes.Recipe] = types.MappingProxyType({}),
+  rows: Sequence[str] = (),
 ) -> dict[str, dict[str, object]]:
   """Returns the chosen flag with its value by row, from a file of this kind.
 
   Args:
-    path: The CSV file that `experiments.tune` wrote.
     known: The table's rows by name; see `parse_values`.
+    rows: Those that must have one, and to return; by default, all there are.
   """
-  try:
-    with pathlib.Path(path).expanduser().open(newline='') as file:
-      reader = csv.DictReader(file, strict=True)
-      columns = tuple(reader.fieldnames or ())
-      lines = list(reader)
-  except (OSError, UnicodeDecodeError, csv.Error) as error:
-    raise UsageError(f'{path} cannot be read: {error}.') from error
+  columns, lines = recipes.read_csv(pathlib.Path(path).expanduser(), str(path))
   if columns[:3] != _FIXED or len(lines) == 0:
     raise UsageError(
       f'{path} is not what experiments.tune writes: its columns are '
@@ -157,20 +138,10 @@ def read(
     if text:
       parsed = parse_values(flag, [text], known.get(row))
       chosen[row] = {flag: parsed[text]}
-  return chosen
-
-
-def of_rows(
-  path: str | os.PathLike,
-  rows: Sequence[str],
-  known: Mapping[str, recipes.Recipe] = types.MappingProxyType({}),
-) -> dict[str, dict[str, object]]:
-  """Reads what was chosen for each of some rows; see `read`."""
-  chosen = read(path, known)
   missing = [row for row in rows if row not in chosen]
   if missing:
     raise UsageError(
       f'--tuned={path} has chosen nothing for {", ".join(missing)}: run '
       'experiments.tune for them, or name other --rows.'
     )
-  return {row: chosen[row] for row in rows}
+  return {row: chosen[row] for row in rows or chosen}

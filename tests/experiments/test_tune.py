@@ -69,9 +69,7 @@ def test_a_setting_of_an_own_process_is_chosen(tmp_path, capsys):
   assert tune.main([*arguments, '--rows=semi']) == 0
   chosen = tmp_path / 'runs' / 'own_sent_share.csv'
   known = recipes.load(str(path))
-  assert tuning.of_rows(chosen, ('semi',), known) == {
-    'semi': {'sent_share': 0.5}
-  }
+  assert tuning.read(chosen, known, ('semi',)) == {'semi': {'sent_share': 0.5}}
   # Again, with its own table to read first.
   assert tune.main([*arguments, '--rows=semi']) == 0
   capsys.readouterr()
@@ -128,7 +126,7 @@ def test_the_highest_validation_accuracy_is_chosen(table, tmp_path, capsys):
   ]
   assert '\n'.join(lines[2:-4]) in out
 
-  chosen = tuning.of_rows(f'{stem}.csv', ('semi', 'sup'))
+  chosen = tuning.read(f'{stem}.csv', rows=('semi', 'sup'))
   assert chosen == {
     'semi': {'learning_rate': 0.01},
     'sup': {'learning_rate': 0.1},
@@ -162,7 +160,7 @@ def test_rows_that_were_chosen_for_before_stay(table, tmp_path, capsys):
     'sup,learning_rate,0.1,0.01,0.1,',
     'semi,learning_rate,0.5,,0.1,0.5',
   ]
-  assert tuning.of_rows(path, ('sup', 'semi')) == {
+  assert tuning.read(path, rows=('sup', 'semi')) == {
     'sup': {'learning_rate': 0.1},
     'semi': {'learning_rate': 0.5},
   }
@@ -206,7 +204,7 @@ def test_of_equal_values_the_first_and_of_none_nothing(table, tmp_path):
   found.to_csv(path, index=False)
   assert tuning.read(path) == {'sup': {'learning_rate': 0.01}}
   with pytest.raises(flags.UsageError, match='chosen nothing for semi: run'):
-    tuning.of_rows(path, ('sup', 'semi'))
+    tuning.read(path, rows=('sup', 'semi'))
 
 
 def test_runs_without_a_validation_split_are_refused(table, tmp_path):
