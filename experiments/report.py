@@ -13,16 +13,17 @@ from collections.abc import Sequence
 
 from etils import epy
 
-from experiments.artifacts import csv_files
+from experiments.artifacts import csv_files, durable_files
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
-from tff_ssl.common import user_modules, whole_files
+from tff_ssl.common import user_modules
 from tff_ssl.common.setting import Setting
 
 # They take seconds to import, which --help does not need.
 with epy.lazy_imports():
   import pandas as pd
 
+  from experiments.artifacts import pictures as run_pictures
   from experiments.reporting import (
     pictures,
     run_groups,
@@ -93,42 +94,37 @@ def write(
       text += f'\n\n{summary_tables.differences_as_text(groups, against)}'
     runs = run_groups.by_run(groups)
     if diversity is not None:
-      _write_picture(pictures.of_diversity(runs), diversity, dpi=100)
+      picture = pictures.of_diversity(runs)
+      diversity.parent.mkdir(parents=True, exist_ok=True)
+      run_pictures.save(picture, diversity, dpi=100)
     if html is not None:
       html.parent.mkdir(parents=True, exist_ok=True)
       run_page.write(groups, html, against)
     if output is not None:
-      drawn = pictures.read(runs, curves)
-      _write_picture(pictures.of_curves(drawn), _with_ending(output, '.png'))
-      _write_table(drawn, _with_ending(output, '_curves.csv'), '%.4g')
-      _write_table(table, _with_ending(output, '.csv'))
-      if table['published'].notna().any():
-        _write_picture(
-          pictures.of_published(table), _with_ending(output, '_published.png')
-        )
-      with whole_files.replacing(_with_ending(output, '.md')) as file:
-        file.write(_markdown(text, groups, runs).encode())
+      _write_all(output, table, _markdown(text, groups, runs), runs, curves)
   print(text)
   if html is not None:
     print(f'\nWritten to {html}.')
   return table
 
 
-def _write_picture(picture, path, dpi=120) -> None:
-  path.parent.mkdir(parents=True, exist_ok=True)
-  with whole_files.replacing(path) as file:
-    picture.savefig(file, format='png', dpi=dpi)
+def _write_all(output, table, markdown: str, runs, curves) -> None:
+  """Writes what has the path `output` and an ending."""
 
+  def path(ending):
+    # Not `with_suffix`: what follows a dot belongs to the name (scale0.1).
+    return output.with_name(output.name + ending)
 
-def _write_table(table, path, float_format=None) -> None:
-  text = csv_files.text_of_table(table, index=False, float_format=float_format)
-  with whole_files.replacing(path) as file:
-    file.write(text.encode())
-
-
-def _with_ending(path, ending) -> pathlib.Path:
-  # Not `with_suffix`: what follows a dot belongs to the name (scale0.1).
-  return path.with_name(path.name + ending)
+  drawn = pictures.read(runs, curves)
+  output.parent.mkdir(parents=True, exist_ok=True)
+  run_pictures.save(pictures.of_curves(drawn), path('.png'))
+  csv_files.write_table(
+    drawn, path('_curves.csv'), index=False, float_format='%.4g'
+  )
+  csv_files.write_table(table, path('.csv'), index=False)
+  if table['published'].notna().any():
+    run_pictures.save(pictures.of_published(table), path('_published.png'))
+  durable_files.write(path('.md'), markdown.encode())
 
 
 def _markdown(text, groups, runs) -> str:

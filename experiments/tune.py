@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from etils import epy
 
 from experiments import reproduce
-from experiments.artifacts import csv_files
+from experiments.artifacts import csv_files, durable_files
 from experiments.config import command_line, side_commands, usage
 from experiments.config.usage import UsageError
 from experiments.tables import child_runs, cluster_runs, recipes, tuning
-from tff_ssl.common import whole_files
 from tff_ssl.common.setting import Setting
 
 # It takes a second to import, which --help does not need.
@@ -142,23 +141,16 @@ def _write(
 ) -> None:
   """Prints and writes the table; writes the commands below it."""
   output.parent.mkdir(parents=True, exist_ok=True)
-  with whole_files.replacing(output) as file:
-    file.write(csv_files.text_of_table(table, index=False).encode())
+  csv_files.write_table(table, output, index=False)
   cells = table.round(4).astype(object)
   markdown = cells.where(cells.notna(), None).to_markdown(
     index=False, missingval='', disable_numparse=True
   )
-  title = f'Accuracy on the validation split, seed {_SEED}.'
-  text = '\n\n'.join(
-    [
-      title,
-      markdown,
-      *(['Commands:'] if commands else []),
-      *(f'    {line}' for line in commands),
-    ]
-  )
-  with whole_files.replacing(output.with_suffix('.md')) as file:
-    file.write(f'{text}\n'.encode())
+  parts = [f'Accuracy on the validation split, seed {_SEED}.', markdown]
+  if commands:
+    parts += ['Commands:', *(f'    {line}' for line in commands)]
+  text = '\n\n'.join(parts)
+  durable_files.write(output.with_suffix('.md'), f'{text}\n'.encode())
   print(markdown)
   print(f'\nWritten to {output} and {output.with_suffix(".md").name}.')
 

@@ -228,35 +228,25 @@ class CheckpointManager:
 
   def _new_path(self, round_number: int) -> pathlib.Path:
     existing = _find(self._folder)
-    later = [
-      number
-      for path, number in existing.items()
-      if number > round_number and path not in self._damaged
-    ]
-    if later:
-      raise ValueError(
-        f'round={round_number} is before the newest checkpoint, of round '
-        f'{later[-1]}: continue from that one.'
-      )
-    name = f'round_{round_number:08d}'
-    copies = [
-      int(_NAME.fullmatch(path.name)[2] or 0)
-      for path, number in existing.items()
-      if number == round_number
-    ]
-    return self._folder / (f'{name}.{max(copies) + 1}' if copies else name)
+    path = self._folder / f'round_{round_number:08d}'
+    for earlier, number in existing.items():
+      if number > round_number and earlier not in self._damaged:
+        raise ValueError(
+          f'round={round_number} is before a checkpoint of round {number}: '
+          'continue from that one.'
+        )
+      if number == round_number:
+        copy = int(earlier.suffix.removeprefix('.') or 0) + 1
+        path = path.with_suffix(f'.{copy}')
+    return path
 
   def prune(self) -> None:
     """Removes the checkpoints that are older than those to keep."""
-    sound = {
-      path: number
-      for path, number in _find(self._folder).items()
-      if path not in self._damaged
-    }
+    found = _find(self._folder)
+    sound = [path for path in found if path not in self._damaged]
     # Where a round has several checkpoints, the last one is the newest.
-    by_round = {number: path for path, number in sound.items()}
-    kept = list(by_round.values())[-self._keep :]
-    kept.append(by_round.get(self.pinned))
+    by_round = {found[path]: path for path in sound}
+    kept = [*by_round.values()][-self._keep :] + [by_round.get(self.pinned)]
     self._remove(path for path in sound if path not in kept)
 
   def _remove(self, paths: Iterable[pathlib.Path]) -> None:
@@ -272,9 +262,7 @@ class CheckpointManager:
 
   def load_latest(
     self,
-    accept: Callable[[int, dict[str, bytes]], None] = lambda number, files: (
-      None
-    ),
+    accept: Callable[[int, dict[str, bytes]], None] | None = None,
   ) -> tuple[int, Any, dict[str, bytes]] | None:
     """Returns round, state and further files of the newest sound checkpoint.
 
@@ -288,7 +276,8 @@ class CheckpointManager:
         manifest, files = _read(path, round_number)
         run_folder.check_fingerprint(manifest['fingerprint'], self._fingerprint)
         state = self._unflatten(files.pop(_STATE, b''), path)
-        accept(round_number, files)
+        if accept is not None:
+          accept(round_number, files)
       except (UnsoundCheckpointError, OSError) as error:
         self._damaged.add(path)
         faults.append(f'{path.name}: {error}')

@@ -45,6 +45,11 @@ class MetricLogError(RuntimeError):
   """Metrics cannot be written or read."""
 
 
+def write_table(table, path: pathlib.Path, **how) -> None:
+  """Writes a data frame as CSV; see `text_of_table`."""
+  durable_files.write(path, text_of_table(table, **how).encode())
+
+
 def text_of_table(table, **how) -> str:
   """Returns a data frame as CSV; `how` goes to its `to_csv`."""
   safe = table.copy()

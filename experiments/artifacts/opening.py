@@ -75,20 +75,17 @@ def check_rounds_left(settings, first_round: int) -> None:
 @contextlib.contextmanager
 def cache_folder(path: str) -> Iterator[None]:
   """Makes the folder of `--cache_dir`; if the body fails, an empty one goes."""
-  made, remedy = [], 'choose another folder'
+  made, wanted = [], 'created'
   try:
     try:
       made = durable_files.make_folders(pathlib.Path(path).absolute())
-    except OSError as error:
-      raise UsageError(
-        f'--cache_dir={path} cannot be created: {error.strerror}; {remedy}.'
-      ) from error
-    try:
+      wanted = 'written'
       # Not by the mode alone: the disk may be read-only.
       tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
       raise UsageError(
-        f'--cache_dir={path} cannot be written: {error.strerror}; {remedy}.'
+        f'--cache_dir={path} cannot be {wanted}: {error.strerror}; choose '
+        'another folder.'
       ) from error
     yield
   except BaseException:

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib import figure, ticker
 from sklearn import metrics
 
-from experiments.artifacts import csv_files, durable_files, run_folder
+from experiments.artifacts import csv_files, run_folder
 from tff_ssl.common import whole_files
 
 CONFUSION = 'confusion.png'
@@ -69,7 +69,7 @@ def draw_curves(
     axes.legend(loc='best')
   # A dollar sign in a user's name is no formula.
   picture.suptitle(title, parse_math=False)
-  _save(picture, path)
+  save(picture, path)
 
 
 def _has(table: pd.DataFrame, column: str) -> bool:
@@ -83,8 +83,8 @@ def write_confusion(
 
   The index of `counts` names the true classes, its columns the predicted ones.
   """
-  table = csv_files.text_of_table(counts, index_label='true class')
-  durable_files.write(folder / run_folder.CONFUSION, table.encode())
+  path = folder / run_folder.CONFUSION
+  csv_files.write_table(counts, path, index_label='true class')
   if len(counts) > _MOST_CLASSES:
     return
   size = 3 + 0.25 * len(counts)
@@ -108,7 +108,7 @@ def write_confusion(
   )
   axes.set(xlabel='predicted class', ylabel='true class')
   axes.set_title(title, fontsize='small')
-  _save(picture, folder / CONFUSION)
+  save(picture, folder / CONFUSION)
 
 
 def _tick(name: str) -> str:
@@ -133,9 +133,10 @@ def draw_reconstructions(images, reconstructions, path, title: str) -> None:
       axes.imshow(image, cmap='gray', vmin=0, vmax=1)
       axes.set_axis_off()
   picture.suptitle(title, fontsize='small')
-  _save(picture, path)
+  save(picture, path)
 
 
-def _save(picture: figure.Figure, path) -> None:
+def save(picture: figure.Figure, path: pathlib.Path, dpi: int = 120) -> None:
+  """Writes a picture as PNG."""
   with whole_files.replacing(path) as file:
-    picture.savefig(file, format='png', dpi=120)
+    picture.savefig(file, format='png', dpi=dpi)

@@ -38,14 +38,13 @@ def write(folder: run_folder.RunFolder, first_round: int = 0) -> str | None:
   now = describe_code()
   if last != now:
     earlier = [*earlier, {'from_round': first_round, **now}]
-  versions = {'python': platform.python_version()}
-  versions['platform'] = platform.platform()
-  for package in _PACKAGES:
-    try:
-      versions[package] = importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-      versions[package] = None
-  versions.update(now, code=earlier)
+  versions = {
+    'python': platform.python_version(),
+    'platform': platform.platform(),
+    **{package: _version(package) for package in _PACKAGES},
+    **now,
+    'code': earlier,
+  }
   folder.write(run_folder.VERSIONS, json.dumps(versions, indent=2) + '\n')
   if last in (None, now):
     return None
@@ -54,6 +53,13 @@ def write(folder: run_folder.RunFolder, first_round: int = 0) -> str | None:
     f'(commit {last.get("commit")}, now {now["commit"]}), which may give '
     'other results; versions.json lists both.'
   )
+
+
+def _version(package: str) -> str | None:
+  try:
+    return importlib.metadata.version(package)
+  except importlib.metadata.PackageNotFoundError:
+    return None
 
 
 def describe_code(root: pathlib.Path = _ROOT) -> dict[str, str | bool | None]:

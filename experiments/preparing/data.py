@@ -19,7 +19,7 @@ from datasets.records import (
 )
 from datasets.sources.source import UNKNOWN, Source
 from datasets.store import client_store
-from experiments.artifacts import csv_files, durable_files, opening, run_folder
+from experiments.artifacts import csv_files, opening, run_folder
 from experiments.config import checks
 from experiments.config.usage import UsageError
 from experiments.preparing import cohort, reading
@@ -310,10 +310,8 @@ def write_records(data: RunData, folder) -> None:
       index=data.partition.client_names,
       columns=data.source.class_names,
     )
-    durable_files.write(
-      folder.path / run_folder.PARTITION,
-      csv_files.text_of_table(table, index_label='client').encode(),
-    )
+    path = folder.path / run_folder.PARTITION
+    csv_files.write_table(table, path, index_label='client')
     partition_report.plot_partition(
       data.counts,
       folder.path / 'partition.png',
@@ -336,7 +334,5 @@ def write_records(data: RunData, folder) -> None:
         'total_variation': mismatch.total_variation,
       }
     )
-    durable_files.write(
-      folder.path / 'label_mismatch.csv',
-      csv_files.text_of_table(table, index_label='client').encode(),
-    )
+    path = folder.path / 'label_mismatch.csv'
+    csv_files.write_table(table, path, index_label='client')

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from datasets.records.partition_report import MAX_ROWS_DRAWN
-from experiments.artifacts import run_folder
+from experiments.artifacts import durable_files, run_folder
 from experiments.config import catalogue
 from experiments.config.usage import UsageError
 from experiments.reporting import (
@@ -26,7 +26,6 @@ from experiments.reporting import (
 )
 from experiments.reporting.run_groups import Group
 from experiments.tables import measures
-from tff_ssl.common import whole_files
 
 _TEMPLATE = 'run_page.html.jinja'
 # Evaluations at the end whose mean is the headline, where runs have as many.
@@ -59,9 +58,7 @@ def write(
   groups: Sequence[Group], path: pathlib.Path, against: str | None = None
 ) -> None:
   """Writes the page; the group `against` is the control, if there is one."""
-  text = _Page(groups, against).render()
-  with whole_files.replacing(path) as file:
-    file.write(text.encode())
+  durable_files.write(path, _Page(groups, against).render().encode())
 
 
 class _Page:
@@ -175,7 +172,7 @@ class _Page:
       if not tables:
         continue
       charts = []
-      if sum(bool(entry['charts']) for entry in found) < _MOST_SYSTEMS:
+      if len([entry for entry in found if entry['charts']]) < _MOST_SYSTEMS:
         summed = pd.concat(tables).pivot_table(
           index=['class', 'name'], columns='round', aggfunc='sum'
         )
@@ -185,16 +182,13 @@ class _Page:
           for column in ('examples', 'labelled', 'right')
         )
         charts = [
-          (f'{group.name}: {label}', self._add(chart))
-          for label, chart in (
-            (
-              'share with a pseudo-label',
-              page_charts.shares_by_round(labelled / examples, examples),
-            ),
-            (
-              'share of these that is right',
-              page_charts.shares_by_round(right / labelled, labelled),
-            ),
+          (
+            f'{group.name}: {label}',
+            self._add(page_charts.shares_by_round(*of)),
+          )
+          for label, *of in (
+            ('share with a pseudo-label', labelled / examples, examples),
+            ('share of these that is right', right / labelled, labelled),
           )
         ]
       found.append({'name': group.name, 'charts': charts})

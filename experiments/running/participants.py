@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from experiments.artifacts import csv_files, durable_files
+from experiments.artifacts import csv_files
 from tff_ssl.simulation.client_faults import ClientFaults, Cohort
 
 # The columns of the table for each client. The last one is a round, 0 where
@@ -49,8 +49,7 @@ class Participation:
     counts[: len(self.table)] = self.table
     table = pd.DataFrame(counts, columns=list(_COLUMNS))
     table.insert(0, 'name', list(names))
-    text = csv_files.text_of_table(table, index_label='client')
-    durable_files.write(path, text.encode())
+    csv_files.write_table(table, path, index_label='client')
 
 
 @dataclasses.dataclass(frozen=True)

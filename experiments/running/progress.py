@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent import futures
@@ -29,14 +28,16 @@ class Progress:
     self._total = total_rounds
     self._phases = phases
     self._shown = {}
-    self._bar = None
-    if sys.stderr.isatty():
-      # Without smoothing, time left is by the mean of the rounds that count.
-      self._bar = tqdm.tqdm(
-        total=total_rounds, initial=first_round, unit='round', smoothing=0
-      )
-      self._bar.set_description(self._phase(first_round))
     self._first = first_round + 1
+    # Without smoothing, time left is by the mean of the rounds that count.
+    self._bar = tqdm.tqdm(
+      desc=self._phase(first_round),
+      total=total_rounds,
+      initial=first_round,
+      unit='round',
+      smoothing=0,
+      disable=None,  # Where standard error is no terminal.
+    )
 
   def update(self, rounds_done: int, metrics: dict[str, object]) -> None:
     """Shows a finished round by its row of metrics.csv."""
@@ -46,7 +47,7 @@ class Progress:
         self._shown[name] = f'{value:.4f}'
     if words := pseudo_labels.in_words(metrics):
       self._shown['pseudo-labels'] = words
-    if self._bar is not None:
+    if not self._bar.disable:
       self._bar.set_postfix(self._shown, refresh=False)
       self._bar.update()
       self._bar.set_description(self._phase(rounds_done))
@@ -60,8 +61,7 @@ class Progress:
 
   def close(self) -> None:
     """Ends the display."""
-    if self._bar is not None:
-      self._bar.close()
+    self._bar.close()
 
   def _phase(self, rounds_done: int) -> str:
     """Returns the name of the phase that the next round is in."""

@@ -6,7 +6,6 @@ import pytest
 from matplotlib import axes, figure
 from PIL import Image
 
-from experiments import report
 from experiments.artifacts import csv_files, run_folder
 from experiments.artifacts import pictures as run_pictures
 from experiments.reporting import pictures as report_pictures
@@ -90,7 +89,7 @@ def draw_reconstructions(path):
 def draw_report(path):
   row = {'run': 'a', 'seed': 0, 'round': 1, 'accuracy': 0.5}
   picture = report_pictures.of_curves(pd.DataFrame([row]))
-  report._write_picture(picture, path)
+  run_pictures.save(picture, path)
 
 
 @pytest.mark.parametrize(
