@@ -40,6 +40,8 @@ myst_enable_extensions = ['colon_fence']
 myst_heading_anchors = 3
 # Notebooks are shown with the outputs that they are stored with.
 nb_execution_mode = 'off'
+# One box for all that a cell prints.
+nb_merge_streams = True
 
 autodoc_typehints = 'none'
 autodoc_member_order = 'bysource'
@@ -85,7 +87,7 @@ def _fences_to_blocks(app, what, name, obj, options, lines):
 
 
 def _write_evidence(app):
-  """Copies the pages of `results/`; their links then lead to the repository."""
+  """Copies results and the changelog; links then lead to the repository."""
   del app
 
   def moved(link):
@@ -96,6 +98,9 @@ def _write_evidence(app):
       return link[0]
     return f'[{text}]({_REPOSITORY}/blob/main/results/{path})'
 
+  changes = (_ROOT / 'CHANGELOG.md').read_text(encoding='utf-8')
+  changes = re.sub(r'\]\((?!http)', f']({_REPOSITORY}/blob/main/', changes)
+  _write(_DOCS / 'CHANGELOG.md', changes)
   for name in _EVIDENCE:
     text = (_ROOT / 'results' / f'{name}.md').read_text(encoding='utf-8')
     _write(_DOCS / 'evidence' / f'{name}.md', _LINK.sub(moved, text))
@@ -114,6 +119,7 @@ def _lead_to_copies(app, docname, source):
   for kept, copied in (
     (r'tutorials/(\w+\.ipynb)', 'tutorials'),
     (r'results/(\w+\.md)', 'evidence'),
+    (r'(CHANGELOG\.md)', '.'),
   ):
     source[0] = re.sub(
       rf'\]\(((?:\.\./)*)\.\./{kept}\)', rf'](\1{copied}/\2)', source[0]
