@@ -242,17 +242,20 @@ class Partition(Assignment):
       self._check_sets()
 
   def _check_given_once(self) -> None:
-    examples, owners, own = self.examples, self.owners, self.num_clients
-    # Clients hold an example once, or once in each set.
-    places, most = owners, own
-    if self.in_sets:
-      places, most = self.set_ids, self.class_priors.shape[1]
-    twice = _repeated(examples * most + places) // most
-    at_clients = np.unique(examples * own + owners) // own
+    at_clients, twice = self.examples, np.empty(0, np.int64)
+    if self.in_sets or self.is_shared:
+      # Clients hold an example once, or once in each set.
+      places, most = self.owners, self.num_clients
+      if self.in_sets:
+        places, most = self.set_ids, self.class_priors.shape[1]
+      numbers = np.sort(self.examples * most + places)
+      twice = numbers[1:][np.diff(numbers) == 0] // most
+      own = np.unique(self.examples * self.num_clients + self.owners)
+      at_clients = own // self.num_clients
     if self.is_shared:
       at_clients = at_clients[~np.isin(at_clients, self.server_indices)]
     held = np.concatenate([self.server_indices, at_clients])
-    twice = np.concatenate([twice, _repeated(held)])
+    twice = np.concatenate([twice, np.flatnonzero(np.bincount(held) > 1)])
     if twice.size:
       raise ValueError(
         f'example {twice[0]} is given to two clients, or more than once: build '
@@ -314,11 +317,6 @@ class Partition(Assignment):
     for array in arrays:
       content.update(array.tobytes())
     return content.hexdigest()
-
-
-def _repeated(numbers: np.ndarray) -> np.ndarray:
-  numbers = np.sort(numbers)
-  return numbers[1:][numbers[1:] == numbers[:-1]]
 
 
 @dataclasses.dataclass(frozen=True)

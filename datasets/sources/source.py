@@ -231,11 +231,11 @@ class Source:
         f'.client_ids is of the shape {list(ids.shape)} for '
         f'{len(examples)} examples: give an array with the owner of each.'
       )
-    for one in ids.tolist():
-      if not isinstance(one, str):
+    for kind in {*map(type, ids.tolist())}:
+      if not issubclass(kind, str):
+        one = next(one for one in ids.tolist() if type(one) is kind)
         raise TypeError(
-          f'client_ids holds {one!r} of type {type(one).__name__}: give '
-          'strings.'
+          f'client_ids holds {one!r} of type {kind.__name__}: give strings.'
         )
 
   def _check_sets(self, sets: SourceSets) -> None:
