@@ -11,7 +11,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 BUILT := build/docs/.built
 # What the pages are made of; the folders too, for a file that has gone.
 PAGES := $(shell find docs/ results/ tutorials/ tff_ssl/ 2>/dev/null \
-  -name __pycache__ -prune -o -print) .github/SECURITY.md CITATION.cff
+  -name __pycache__ -prune -o -print) .github/SECURITY.md CHANGELOG.md CITATION.cff
 RUN_DIR ?= runs/first_run
 # Processes of tests: one per core, but 2 to 6, since each takes about 2 GB.
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 2 ? 2 : n > 6 ? 6 : n)))
