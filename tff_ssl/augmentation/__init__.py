@@ -1,6 +1,5 @@
 """Weak and strong views of examples for consistency training."""
 
-from tff_ssl.augmentation.image_ops import Operation, apply_operations
 from tff_ssl.augmentation.image_views import (
   ImageViews,
   check_range,
@@ -16,11 +15,9 @@ from tff_ssl.augmentation.views import (
 __all__ = [
   'ImageViews',
   'InputViews',
-  'Operation',
   'PlainViews',
   'TokenViews',
   'VectorViews',
-  'apply_operations',
   'check_range',
   'rand_augment_views',
 ]

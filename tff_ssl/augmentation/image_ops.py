@@ -64,34 +64,6 @@ for _kernel, _names in _OPERATIONS_OF_KERNEL.items():
 _LEVELS = np.arange(256, dtype=np.int32)
 
 
-def check_images(images: tf.Tensor) -> None:
-  """Refuses what is not `uint8` [batch, height, width, channels].
-
-  Only the batch may be unknown, a side has 3 pixels at least, and channels are
-  1 (grey) or 3 (RGB).
-  """
-  if images.dtype != tf.uint8:
-    raise TypeError(
-      f'images must be uint8 with values 0 to 255, got {images.dtype.name}: '
-      'cast them first.'
-    )
-  shape = images.shape
-  if shape.rank != 4 or None in shape[1:].as_list():
-    raise ValueError(
-      'images must have shape [batch, height, width, channels] where only the '
-      f'batch may be unknown, got {shape}: reshape them first.'
-    )
-  if min(shape[1], shape[2]) < 3:
-    raise ValueError(
-      f'images must be at least 3 by 3 pixels, got {shape}: enlarge them.'
-    )
-  if shape[3] not in (1, 3):
-    raise ValueError(
-      f'images must have 1 (grey) or 3 (RGB) channels, got {shape[3]}: convert '
-      'them to one of the two.'
-    )
-
-
 def apply_operations(
   images: tf.Tensor,
   operations: tf.Tensor,
@@ -102,7 +74,8 @@ def apply_operations(
   """Applies to each image its own operation.
 
   Args:
-    images: See `check_images`; there may be none.
+    images: `uint8` [batch, height, width, channels]. Only the batch may be
+      unknown, or 0; a side has 3 pixels at least, channels are 1 or 3 (RGB).
     operations: `int32` [batch], values of `Operation`.
     strengths: Numbers [batch] in 1 to 10, where 10 is the full magnitude.
     signs: [batch] of +1 and -1, the direction of the signed operations.
@@ -111,7 +84,6 @@ def apply_operations(
   Returns:
     A `uint8` tensor of the shape of `images`.
   """
-  images = _checked(images, fill)
   operations = tf.cast(operations, tf.int32)
   # Magnitudes are rounded down after they are computed in double precision, as
   # Python does; in single precision some would fall on the other side.
@@ -142,20 +114,11 @@ def rotate(images: tf.Tensor, degrees: tf.Tensor, fill: int = 0) -> tf.Tensor:
     degrees: Numbers [batch], counterclockwise where positive.
     fill: As in `apply_operations`.
   """
-  images = _checked(images, fill)
   _, height, width, _ = images.shape
   angle = tf.cast(degrees, tf.float64) * (-math.pi / 180)
   matrix = _rotation_matrix(angle, height, width)
   turned = _sample(tf.cast(images, tf.int32), matrix, fill)
   return tf.ensure_shape(tf.cast(turned, tf.uint8), images.shape)
-
-
-def _checked(images, fill: int) -> tf.Tensor:
-  images = tf.convert_to_tensor(images)
-  check_images(images)
-  if not 0 <= fill <= 255:
-    raise ValueError(f'fill must be a grey value from 0 to 255, got {fill}.')
-  return images
 
 
 def _per_image(values: tf.Tensor, rank: int) -> tf.Tensor:

@@ -11,6 +11,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from tff_ssl import checks
 from tff_ssl.augmentation import image_ops, views
 
 # Uniform numbers per image: mirror, column and row of the crop; operation,
@@ -89,10 +90,13 @@ class ImageViews:
       )
     for mean, stddev in zip(self.mean, self.stddev, strict=True):
       views.check_normalisation(mean, stddev)
-    for name in ('crop_padding', 'cutout_size', 'num_ops'):
-      value = getattr(self, name)
-      if value is not None and value < 0:
-        raise ValueError(f'{name} must be 0 or more, got {value}.')
+    checks.integers_at_least(
+      0,
+      crop_padding=self.crop_padding,
+      cutout_size=self.cutout_size,
+      num_ops=self.num_ops,
+    )
+    checks.fractions(apply_probability=self.apply_probability)
     if not 0 <= self.rotation <= 180:
       raise ValueError(
         f'rotation must be from 0 to 180 degrees, got {self.rotation}.'
@@ -100,11 +104,6 @@ class ImageViews:
     if self.strength is not None and not (1 <= self.strength <= _FULL_STRENGTH):
       raise ValueError(
         f'strength must be from 1 to {_FULL_STRENGTH}, got {self.strength}.'
-      )
-    if not 0 <= self.apply_probability <= 1:
-      raise ValueError(
-        'apply_probability must be between 0 and 1, got '
-        f'{self.apply_probability}.'
       )
     for name in ('fill', 'cutout_fill'):
       value = getattr(self, name)
@@ -145,10 +144,24 @@ class ImageViews:
     if images.dtype == tf.float32:
       images = check_range(images)
       images = tf.saturate_cast(tf.round(images * 255), tf.uint8)
-    image_ops.check_images(images)
-    if images.shape[3] != len(self.mean):
+    if images.dtype != tf.uint8:
+      raise TypeError(
+        f'images must be uint8 with values 0 to 255, got {images.dtype.name}: '
+        'cast them first.'
+      )
+    shape = images.shape
+    if shape.rank != 4 or None in shape[1:].as_list():
       raise ValueError(
-        f'images have {images.shape[3]} channels but mean and stddev '
+        'images must have shape [batch, height, width, channels] where only '
+        f'the batch may be unknown, got {shape}: reshape them first.'
+      )
+    if min(shape[1], shape[2]) < 3:
+      raise ValueError(
+        f'images must be at least 3 by 3 pixels, got {shape}: enlarge them.'
+      )
+    if shape[3] != len(self.mean):
+      raise ValueError(
+        f'images have {shape[3]} channels but mean and stddev '
         f'{len(self.mean)}: give one number per channel.'
       )
     return images
@@ -170,15 +183,12 @@ class ImageViews:
     if self.rotation:
       degrees = (2 * angle[0] - 1) * self.rotation
       images = image_ops.rotate(images, degrees, self.fill)
-    return self._flip_and_crop(images, crop)
-
-  def _flip_and_crop(self, images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-    """Mirrors and crops in one gather; draws are [3, batch] in [0, 1)."""
+    # A mirror image and a crop are one gather.
     _, height, width, channels = images.shape
     padding = self._padding(height, width)
     columns = _windows(width, padding)
     mirrored = width - 1 - columns if self.flip else columns
-    mirror, left, top = tf.unstack(draws)
+    mirror, left, top = tf.unstack(crop)
     left = _uniform_int(left, 2 * padding + 1)
     top = _uniform_int(top, 2 * padding + 1)
     left += tf.where(mirror < 0.5, len(columns), 0)
@@ -262,12 +272,12 @@ def rand_augment_views(
   Args:
     num_ops: N.
     strength: M, 1 to 10, where 10 is the operations' full magnitude.
-    mean: As in `ImageViews`.
-    stddev: As in `ImageViews`.
-    flip: As in `ImageViews`.
-    crop_padding: As in `ImageViews`.
-    rotation: As in `ImageViews`.
-    fill: As in `ImageViews`.
+    mean: As in `ImageViews`, and so are the others.
+    stddev: Of the channels.
+    flip: Whether images are mirrored.
+    crop_padding: Of the crop, in pixels.
+    rotation: Largest angle, in degrees.
+    fill: Grey value of what is moved in.
 
   Raises:
     ValueError: If an argument is out of range.

@@ -127,21 +127,10 @@ class VectorViews:
         'mean and stddev must hold one number for each feature, got '
         f'{len(self.mean)} and {len(self.stddev)}.'
       )
-    for name in ('mean', 'stddev'):
-      for value in getattr(self, name):
-        if not math.isfinite(value) or (name == 'stddev' and value <= 0):
-          raise ValueError(
-            f'{name} has a {value}: give finite numbers, those of stddev above '
-            '0.'
-          )
-    if not (math.isfinite(self.noise) and self.noise >= 0):
-      raise ValueError(
-        f'noise must be finite and at least 0, got {self.noise}.'
-      )
-    if not 0 <= self.corruption <= 1:
-      raise ValueError(
-        f'corruption must be between 0 and 1, got {self.corruption}.'
-      )
+    for mean, stddev in zip(self.mean, self.stddev, strict=True):
+      check_normalisation(mean, stddev)
+    checks.numbers_at_least(0, noise=self.noise)
+    checks.fractions(corruption=self.corruption)
     if self.columns is not None and (
       len(self.columns) != len(self.mean) or min(self.columns) < 0
     ):

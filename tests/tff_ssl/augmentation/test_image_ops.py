@@ -226,40 +226,6 @@ def test_serialised_graph_computes_the_same_elsewhere():
   np.testing.assert_array_equal(result, _expected(ops, batch, v, sign, 0))
 
 
-@pytest.mark.parametrize(
-  'images,error,message',
-  [
-    (np.zeros((1, 8, 8, 1), np.float32), TypeError, 'uint8.*float32.*cast'),
-    (np.zeros((8, 8, 1), np.uint8), ValueError, 'batch, height, width'),
-    (np.zeros((1, 8, 8, 2), np.uint8), ValueError, 'RGB.*got 2'),
-    (np.zeros((1, 2, 8, 1), np.uint8), ValueError, '3 by 3'),
-  ],
-)
-def test_unsuitable_images_are_refused(images, error, message):
-  with pytest.raises(error, match=message):
-    image_ops.apply_operations(images, [0], [1], [1])
-
-
-def test_unknown_side_is_refused():
-  @tf.function(
-    autograph=False,
-    input_signature=[tf.TensorSpec([None, None, 8, 1], tf.uint8)],
-  )
-  def apply(images):
-    return image_ops.apply_operations(images, [0], [1], [1])
-
-  with pytest.raises(ValueError, match='only the batch may be unknown'):
-    apply.get_concrete_function()
-
-
-def test_fill_out_of_range_is_refused():
-  images = np.zeros((1, 8, 8, 1), np.uint8)
-  with pytest.raises(ValueError, match='fill must be.*got 256'):
-    image_ops.apply_operations(images, [0], [1], [1], fill=256)
-  with pytest.raises(ValueError, match='fill must be.*got -1'):
-    image_ops.rotate(images, [0.0], fill=-1)
-
-
 @pytest.fixture(scope='module')
 def addons():
   """TensorFlow Addons, which implements some of the operations by itself."""

@@ -313,14 +313,15 @@ def test_graph_equals_eager():
     ({'mean': (0.1,), 'stddev': (1.0,) * 3}, '1 or 3 numbers'),
     ({'mean': (float('nan'),)}, 'mean must be finite'),
     ({'stddev': (0.0,)}, 'stddev must be.*got 0.0'),
-    ({'crop_padding': -1}, 'crop_padding must be 0 or more, got -1'),
-    ({'num_ops': -1}, 'num_ops must be 0 or more'),
-    ({'cutout_size': -2}, 'cutout_size must be 0 or more'),
+    ({'crop_padding': -1}, 'crop_padding must be an integer >= 0, but is -1'),
+    ({'num_ops': -1}, 'num_ops must be an integer >= 0'),
+    ({'cutout_size': -2}, 'cutout_size must be an integer >= 0'),
     ({'fill': 256}, 'fill must be a grey value from 0 to 255, got 256'),
+    ({'fill': -1}, 'fill must be.*got -1'),
     ({'cutout_fill': -1}, 'cutout_fill must be'),
     ({'strength': 0}, 'strength must be from 1 to 10, got 0'),
     ({'strength': 11}, 'strength must be from 1 to 10, got 11'),
-    ({'apply_probability': 1.5}, 'apply_probability .* got 1.5'),
+    ({'apply_probability': 1.5}, 'apply_probability .* is 1.5'),
   ],
 )
 def test_unsuitable_settings_are_refused(arguments, message):
@@ -372,3 +373,15 @@ def test_unsuitable_images_are_refused():
     the_views.plain(_noise(1, channels=3))
   with pytest.raises(TypeError, match='uint8.*int32'):
     the_views.plain(_noise(1).astype(np.int32))
+  with pytest.raises(TypeError, match='uint8.*float64.*cast'):
+    the_views.plain(np.zeros((1, 8, 8, 1)))
+  with pytest.raises(ValueError, match='batch, height, width'):
+    the_views.plain(np.zeros((8, 8, 1), np.uint8))
+  with pytest.raises(ValueError, match='2 channels but mean'):
+    the_views.plain(np.zeros((1, 8, 8, 2), np.uint8))
+  with pytest.raises(ValueError, match='3 by 3'):
+    the_views.plain(np.zeros((1, 2, 8, 1), np.uint8))
+  images = tf.TensorSpec([None, None, 8, 1], tf.uint8)
+  plain = tf.function(the_views.plain, autograph=False)
+  with pytest.raises(ValueError, match='only the batch may be unknown'):
+    plain.get_concrete_function(images)
