@@ -119,11 +119,7 @@ class ConsistencyRegularization:
     return pseudo_label_loss(weak_logits, strong_logits, self.select, batch)
 
   def select(self, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns pseudo-labels `int32 [n]` and weights `float32 [n]`.
-
-    Args:
-      logits: The teacher's, `float [n, d]`.
-    """
+    """Returns pseudo-labels and weights, by the teacher's logits `[n, d]`."""
     return selection.pseudo_labels(
       logits, self.threshold, self.pseudo_label_rule, self.min_confidence
     )
@@ -282,10 +278,10 @@ def forward(
     seeds: A seed for each batch; the first one serves a joint forward pass.
     views_forward: 'joint': one pass over all batches together, as in the code
       of the grouping paper's authors. Batch normalisation needs it: it must see
-      the views as one batch. 'separate': a pass for each batch, without batch
-      normalisation only. It is the same but for dropout, and faster where no
-      gradient flows through a batch. 'auto': joint where the model has moving
-      statistics.
+      the views as one batch, and 'separate' raises a `ValueError` there.
+      'separate': a pass for each batch, the same but for dropout, and faster
+      where no gradient flows through a batch. 'auto': joint where the model has
+      moving statistics.
     select: From logits to pseudo-labels and their weights, where the last batch
       is another view of the one before, and the loss takes only those of its
       examples whose weight there is above 0. In separate passes only they go
@@ -295,10 +291,6 @@ def forward(
 
   Returns:
     Logits `[n_i, d]` of each batch; 0 for examples that did not go through.
-
-  Raises:
-    ValueError: If the views of a model with batch normalisation are to go
-      through it separately.
   """
   if views_forward == 'separate' and predict.has_moving_state:
     raise ValueError(
@@ -330,14 +322,9 @@ def forward(
 def pseudo_label_loss(teacher_logits, student_logits, select: Select, batch):
   """Returns Eq. 4's loss for given logits, and the metrics of pseudo-labels.
 
-  Where pseudo-labels have weights between 0 and 1, `mask_rate` is the mean
-  weight, and `pseudo_label_accuracy` counts by weight.
-
-  Args:
-    teacher_logits: `float [n, d]`.
-    student_logits: `float [n, d]`.
-    select: From the teacher's logits to labels and weights.
-    batch: The minibatch.
+  `select` takes the teacher's logits. Where pseudo-labels have weights between
+  0 and 1, `mask_rate` is the mean weight, and `pseudo_label_accuracy` counts by
+  weight.
   """
   labels, mask = select(teacher_logits)
   total = tf.reduce_sum(
@@ -360,16 +347,9 @@ def sharpened_divergence(
 ) -> tf.Tensor:
   """Returns UDA's loss of each example (arXiv 1904.12848, Eq. 1, Section 3.2).
 
-  Args:
-    teacher_logits: `float [n, d]`; no gradient flows through them.
-    student_logits: `float [n, d]`.
-    threshold: The teacher's largest probability, not sharpened, from which an
-      example counts.
-    temperature: What the teacher's logits are divided by.
-
-  Returns:
-    `float32 [n]`, the divergence from the sharpened teacher to the student in
-    nats, zero where the example does not count.
+  The divergence from the teacher, whose logits are divided by the temperature,
+  to the student, in nats. It is 0 where the teacher's largest probability, not
+  sharpened, is below the threshold; no gradient flows through the teacher.
   """
   _, mask = selection.pseudo_labels(teacher_logits, threshold)
   teacher = tf.cast(tf.stop_gradient(teacher_logits), tf.float32) / temperature

@@ -26,6 +26,7 @@ from etils import epy
 
 from tff_ssl import protocols
 from tff_ssl.common.setting import Setting, check_arguments, unless
+from tff_ssl.objectives.supervised import forward_weak
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -78,8 +79,7 @@ class LabelProportions:
 
   def __call__(self, predict, batch, anchors, seed):
     del anchors
-    x = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
-    logits = predict(x, training=True, seed=randomness.fold_in(seed, 1))
+    _, logits = forward_weak(self.views, predict, batch, seed)
     return _proportions(logits, batch)
 
 
@@ -154,9 +154,7 @@ class VirtualAdversarialProportions:
 def proportion_loss(priors: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
   """Returns the cross-entropy from priors to mean prediction (Eq. 18), in nats.
 
-  Args:
-    priors: `float32 [d]`.
-    logits: `float [n, d]` of all examples of the set, n >= 1.
+  Logits are those of all examples of the set, `float [n, d]`, n >= 1.
   """
   # In log space: a class that no example is given may have a prior above 0.
   log_shares = tf.nn.log_softmax(tf.cast(logits, tf.float32))
@@ -195,17 +193,10 @@ def adversarial_direction(
 
   at the cost of one more backward pass than the finite difference.
 
-  Args:
-    forward: From inputs to logits `[n, d]`; it is called once.
-    x: Inputs `float32 [n, ...]`.
-    seed: `int32 [2]`, of the direction that the power iteration starts with.
-
   Returns:
-    The logits of `x`, and directions in the shape of `x`, each of L2 norm 1, or
-    0 where the prediction changes in none; no gradient flows through these.
-
-  Raises:
-    TypeError: If `x` is a structure of several inputs.
+    The logits of `x`, from one call of `forward`, and directions in the shape
+    of `x`, each of L2 norm 1, or 0 where the prediction changes in none; no
+    gradient flows through these.
   """
   structures.refuse_several(x, 'Virtual adversarial training needs')
   start = _normalise(tf.random.stateless_normal(tf.shape(x), seed))

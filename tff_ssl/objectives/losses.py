@@ -26,13 +26,7 @@ def masked_cross_entropy(
 ) -> tf.Tensor:
   """Returns the cross-entropy of each example times the mask, `float32 [n]`.
 
-  Args:
-    labels: `int32 [n]`; entries under a zero mask may be out of range.
-    logits: `float [n, d]`.
-    mask: `float32 [n]`, weights from 0 to 1.
-
-  Raises:
-    ValueError: If `logits` are no such tensor.
+  Labels under a zero mask may be out of range. Weights are from 0 to 1.
   """
   check_logits(logits)
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
@@ -57,10 +51,6 @@ def supervised(
   Returns:
     The loss, 0 where no example has a label; and `loss`, without the weights,
     and `accuracy`, each a pair of numerator and denominator.
-
-  Raises:
-    ValueError: If there are other than d weights, or `logits` are no such
-      tensor.
   """
   mask = tf.cast(labels >= 0, tf.float32)
   losses = masked_cross_entropy(labels, logits, mask)
@@ -91,9 +81,7 @@ def divergence(
 ) -> tf.Tensor:
   """Returns KL(teacher, student) of each example, `float32 [...]`.
 
-  Args:
-    teacher_logits: `float [..., d]`; gradients flow through them, too.
-    student_logits: `float [..., d]`, which are broadcast.
+  Gradients flow through the teacher, too; the student is broadcast to it.
   """
   log_teacher = tf.nn.log_softmax(tf.cast(teacher_logits, tf.float32))
   log_student = tf.nn.log_softmax(tf.cast(student_logits, tf.float32))
@@ -106,10 +94,7 @@ def majority_vote(
 ) -> tf.Tensor:
   """Returns the class that most models choose, `int32 [n]`; of ties the lowest.
 
-  Args:
-    own_logits: `float [n, d]`.
-    other_logits: `float [h, n, d]`.
-    present: `bool [h]`, which of the others vote.
+  Of the logits `[h, n, d]` of others, those that are `present` vote.
   """
   num_classes = tf.shape(own_logits)[-1]
   votes = tf.one_hot(tf.argmax(other_logits, axis=-1), num_classes)
@@ -125,13 +110,8 @@ def mean_divergence(
 ) -> tf.Tensor:
   """Mean over teachers of KL(teacher, student); gradients are the student's.
 
-  Args:
-    teacher_logits: `float32 [h, n, d]`.
-    student_logits: `float [n, d]`.
-    present: `bool [h]`, which teachers count.
-
-  Returns:
-    `float32 [n]`; 0 where no teacher counts.
+  Of the logits `[h, n, d]` of teachers, those that are `present` count; without
+  any, it is 0.
   """
   each = divergence(tf.stop_gradient(teacher_logits), student_logits)
   counts = tf.cast(present, tf.float32)
@@ -147,12 +127,8 @@ def pseudo_label_accuracy(
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """Counts right pseudo-labels and known ones, by weight.
 
-  Besides this, only `TwoExperts(experts='truth')` reads `true_y`.
-
-  Args:
-    labels: `int32 [n]`, pseudo-labels.
-    mask: `float32 [n]`, weights from 0 to 1.
-    batch: The minibatch; without `true_y`, `y` is the truth.
+  The truth is `true_y`, where the minibatch has it, or `y`. Besides this, only
+  `TwoExperts(experts='truth')` reads `true_y`.
   """
   truth = batch.get('true_y', batch['y'])
   known = mask * tf.cast(truth >= 0, tf.float32)

@@ -39,9 +39,11 @@ from typing import NamedTuple
 
 from etils import epy
 
-from tff_ssl import checks, protocols
+from tff_ssl import protocols
 from tff_ssl.common.setting import Setting, check_arguments, unless
 from tff_ssl.objectives.selection import THRESHOLD
+from tff_ssl.objectives.supervised import forward_weak
+from tff_ssl.objectives.wrappers import Wrapper
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -84,20 +86,9 @@ MIX = Setting(
 def beta_weights(seed: tf.Tensor, shape, concentration: float) -> tf.Tensor:
   """Draws mixing weights from Beta(a, a), a function of the seed alone.
 
-  `X / (X + Y)` has that distribution for independent X and Y from Gamma(a).
-
-  Args:
-    seed: `int32 [2]`.
-    shape: Of the result; `[]` for one weight, `[n]` for one per example.
-    concentration: a > 0; 1 is uniform, less prefers 0 and 1 to the middle.
-
-  Returns:
-    `float32` in [0, 1].
-
-  Raises:
-    ValueError: If `concentration` is out of range.
+  `X / (X + Y)` has that distribution for independent X and Y from Gamma(a). A
+  concentration a of 1 is uniform, less prefers 0 and 1 to the middle.
   """
-  checks.numbers_at_least(0, above=True, concentration=concentration)
   x, y = (
     tf.random.stateless_gamma(
       shape, randomness.fold_in(seed, place), float(concentration)
@@ -110,13 +101,8 @@ def beta_weights(seed: tf.Tensor, shape, concentration: float) -> tf.Tensor:
 def mix(first: tf.Tensor, second: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
   """Returns `weights * first + (1 - weights) * second`, `float [n, ...]`.
 
-  Args:
-    first: `float [n, ...]`, inputs or logits.
-    second: `float [n, ...]`.
-    weights: `float32`, one for all `[]`, or one per example `[n]`.
-
-  Raises:
-    TypeError: If they are structures of several inputs.
+  Weights are one for all, `[]`, or one per example, `[n]`. Structures of
+  several inputs raise a `TypeError`.
   """
   structures.refuse_several(first, 'Mixup needs')
   ones = [1] * (first.shape.rank - weights.shape.rank)
@@ -133,11 +119,7 @@ def mixed_cross_entropy(
 ) -> tf.Tensor:
   """Returns the cross-entropy of each mixture, mixed as its example was.
 
-  Args:
-    first_labels: `int32 [n]`, of the examples that have weight `weights`.
-    second_labels: `int32 [n]`, of the others.
-    logits: `float [n, d]`.
-    weights: `float32`, `[]` or `[n]`.
+  `first_labels` are those of the examples that have weight `weights`.
   """
   logits = tf.cast(logits, tf.float32)
   first, second = (
@@ -235,7 +217,7 @@ class PriorLabels:
 
   def __call__(self, predict, batch, anchors, seed):
     del anchors
-    _, logits = _forward(self.views, predict, batch, seed)
+    _, logits = forward_weak(self.views, predict, batch, seed)
     labels, is_known = _prior_labels(batch, logits)
     loss, counts = losses.supervised(labels, logits)
     total, size = counts['loss']
@@ -285,7 +267,7 @@ class ConfidenceMix:
 
   def __call__(self, predict, batch, anchors, seed):
     del anchors
-    x, logits = _forward(self.views, predict, batch, seed)
+    x, logits = forward_weak(self.views, predict, batch, seed)
     labels, mask = selection.pseudo_labels(logits, self.threshold)
     is_known = True
     if self.pseudo_labels == 'sets':
@@ -323,7 +305,7 @@ class ConfidenceMix:
 
 
 @dataclasses.dataclass(frozen=True)
-class OnlyMixed:
+class OnlyMixed(Wrapper):
   """`ConfidenceMix`, but for minibatches with examples of one kind alone.
 
   In those, where nothing can be mixed, it is 0, and with it its gradient: the
@@ -333,10 +315,6 @@ class OnlyMixed:
   Attributes:
     objective: A `ConfidenceMix`, maybe with a penalty on it.
   """
-
-  objective: protocols.Objective
-
-  metric_names = PriorLabels.metric_names
 
   def __call__(self, predict, batch, anchors, seed):
     loss, metrics = self.objective(predict, batch, anchors, seed)
@@ -353,12 +331,6 @@ def _prior_labels(batch, logits):
   priors = surrogate_sets.class_priors(batch, batch['y'], logits)
   is_known = tf.reduce_all(tf.math.is_finite(priors))
   return tf.argmax(priors, axis=-1, output_type=tf.int32), is_known
-
-
-def _forward(views, predict, batch, seed):
-  """Returns images and logits; the draws are those of `Supervised`."""
-  x = views.weak(batch['x'], randomness.fold_in(seed, 0))
-  return x, predict(x, training=True, seed=randomness.fold_in(seed, 1))
 
 
 def _metrics(loss, logits, labels, mask, batch):

@@ -89,9 +89,6 @@ def pseudo_labels(
 
   Returns:
     Labels `int32 [n]` and weights `float32 [n]`, between 0 and 1.
-
-  Raises:
-    ValueError: If `rule` is none of these, or `logits` are no such tensor.
   """
   PSEUDO_LABEL_RULE.check(rule)
   losses.check_logits(logits)
@@ -127,14 +124,9 @@ def predict_selected(
   example by itself. With moving statistics, which all examples move, all go
   through.
 
-  Args:
-    predict: A `Predictor`.
-    x: Inputs `[n, ...]`.
-    mask: `float32 [n]`, weights from 0 to 1.
-    seed: `int32 [2]`.
-    like: Logits `[n, d]` of a prediction on the same examples, for shape and
-      type. Examples for which they are not finite go through, too, so that a
-      model which has diverged shows in the loss.
+  `like` are logits `[n, d]` of a prediction on the same examples, for shape and
+  type. Examples for which they are not finite go through, too, so that a model
+  which has diverged shows in the loss.
   """
   if predict.has_moving_state:
     return predict(x, seed=seed)

@@ -59,6 +59,12 @@ def _are_weights(weights: Sequence[float]) -> bool:
   return len(weights) > 0 and all(0 < w < math.inf for w in weights)
 
 
+def forward_weak(views: protocols.Views, predict, batch, seed):
+  """Returns the weak view of a minibatch, and its train-mode logits."""
+  x = views.weak(batch['x'], randomness.fold_in(seed, 0))
+  return x, predict(x, seed=randomness.fold_in(seed, 1))
+
+
 CLASS_WEIGHTS = Setting(
   'class_weights',
   str,
@@ -102,8 +108,7 @@ class Supervised:
 
   def __call__(self, predict, batch, anchors, seed):
     del anchors
-    x = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
-    logits = predict(x, training=True, seed=randomness.fold_in(seed, 1))
+    _, logits = forward_weak(self.views, predict, batch, seed)
     if self.supervised_loss == 'double_softmax':
       logits = tf.nn.softmax(tf.cast(logits, tf.float32))
     return losses.supervised(batch['y'], logits, self.class_weights)

@@ -35,11 +35,11 @@ from etils import epy
 
 from tff_ssl import checks, protocols
 from tff_ssl.common.setting import Setting, check_arguments, unless
+from tff_ssl.objectives.supervised import forward_weak
 
 with epy.lazy_imports():
   import tensorflow as tf
 
-  from tff_ssl import randomness
   from tff_ssl.objectives import losses
 
 # The logarithm of an impossible case: finite, so that no gradient is NaN, and
@@ -56,11 +56,7 @@ SURROGATE_LOSS = Setting(
 
 
 def parse_prior(text: str) -> tuple[float, ...]:
-  """Returns the numbers of a prior such as '0.5,0.3,0.2'.
-
-  Raises:
-    ValueError: If it is something else, or no distribution without zeros.
-  """
+  """Returns the numbers of a prior such as '0.5,0.3,0.2'."""
   try:
     prior = tuple(float(part) for part in text.split(','))
   except ValueError as error:
@@ -90,14 +86,8 @@ def class_priors(
 ) -> tf.Tensor:
   """Returns the class priors of some sets, `float32 [n, d]`.
 
-  Args:
-    batch: A minibatch with the client's `class_priors`, `float32 [M, d]`.
-    sets: `int32 [n]`, their indices. A row is NaN where the client has no such
-      set, so that it is left out of the round and counted.
-    logits: What the model gives, `float [..., d]`.
-
-  Raises:
-    ValueError: If model and class priors differ in their classes.
+  A row is NaN where the client has no such set, so that it is left out of the
+  round and counted. `ValueError` if the model gives logits of other classes.
   """
   table = batch['class_priors']
   if table.shape[1] != logits.shape[-1]:
@@ -114,19 +104,12 @@ def class_priors(
 def count_right(
   classes: tf.Tensor, batch: protocols.Structure, mask: tf.Tensor | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-  """Counts right classes and known ones, for metrics.
-
-  Args:
-    classes: `int32 [n]`, as predicted or assigned.
-    batch: The minibatch; without `true_y`, no class is known.
-    mask: `float32 [n]` of zeros and ones, those that count; by default all.
-  """
+  """Counts right classes, and those that are known, where the mask is 1."""
   if mask is None:
     mask = tf.ones(tf.shape(classes))
-  known = collections.OrderedDict(y=tf.fill(tf.shape(classes), -1))
-  if 'true_y' in batch:
-    known['true_y'] = batch['true_y']
-  return losses.pseudo_label_accuracy(classes, mask, known)
+  unknown = tf.fill(tf.shape(classes), -1)
+  truth = collections.OrderedDict(y=batch.get('true_y', unknown))
+  return losses.pseudo_label_accuracy(classes, mask, truth)
 
 
 class Transition(NamedTuple):
@@ -145,10 +128,7 @@ class Transition(NamedTuple):
 
     As the client's own class posteriors times the shares of the sets in each
     class, `A_mk / a_k`: small ones underflow to 0, as those of sets without
-    examples or without classes are.
-
-    Args:
-      logits: `float [n, d]` of the classes; their softmax is eta.
+    examples or without classes are. The softmax of `logits` is eta.
     """
     classes = tf.nn.softmax(tf.nn.log_softmax(logits) + self.log_classes)
     sets_of_class = tf.where(
@@ -157,16 +137,11 @@ class Transition(NamedTuple):
     return tf.matmul(classes, sets_of_class, transpose_b=True)
 
   def log_loss(self, logits: tf.Tensor, sets: tf.Tensor) -> tf.Tensor:
-    """Returns the cross-entropy -log q_y (Eqs. 6 and 9, Theorem 4).
+    """Returns the cross-entropy -log q_y (Eqs. 6 and 9, Theorem 4), in nats.
 
-    Args:
-      logits: `float [n, d]` of the classes.
-      sets: The set of each example, `int32 [n]`.
-
-    Returns:
-      `float [n]`, in nats. NaN for an example of a set that does not exist or
-      has no share or no class, so that a client whose sets contradict its
-      constants is left out of the round and counted.
+    It is NaN for an example of a set that does not exist or has no share or no
+    class, so that a client whose sets contradict its constants is left out of
+    the round and counted.
     """
     log_eta = tf.nn.log_softmax(logits)
     index, exists = self._find(sets)
@@ -183,8 +158,7 @@ class Transition(NamedTuple):
 
     Their code gives the probabilities to a loss that takes logits. As logits
     they lie in [0, 1], so that even a perfect model keeps a loss of about
-    log(1 + (M - 1) / e). Sets without examples take no part. Arguments and NaN
-    are those of `log_loss`.
+    log(1 + (M - 1) / e). Sets without examples take no part.
     """
     index, exists = self._find(sets)
     scores = tf.where(self._exist(), self.probabilities(logits), _NEVER)
@@ -210,7 +184,7 @@ def build_transition(
   Args:
     class_priors: Pi, `float [M, d]`; rows of sets that the client does not have
       are zeros.
-    set_shares: rho, `float [M]`, of the same type.
+    set_shares: rho, `float [M]`.
     test_prior: pi, d positive numbers; by default uniform.
   """
   log_joint = tf.math.log(set_shares)[:, tf.newaxis] + tf.math.log(class_priors)
@@ -261,10 +235,8 @@ class SurrogateSets:
 
   def __call__(self, predict, batch, anchors, seed):
     del anchors
-    x = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
-    logits = tf.cast(
-      predict(x, training=True, seed=randomness.fold_in(seed, 1)), tf.float32
-    )
+    _, logits = forward_weak(self.views, predict, batch, seed)
+    logits = tf.cast(logits, tf.float32)
     layer = build_transition(
       batch['class_priors'], batch['set_shares'], self.test_prior
     )

@@ -14,7 +14,11 @@ _BAD = {
     *(('threshold', 2.0), ('inter_client_weight', -1.0), ('l1_weight', 'much')),
     *(('agreement_weight', float('nan')), ('sigma_psi_weight', -0.1)),
   ],
-  objectives.FixAndMix: [('mixup_weight', -1.0), ('mixup_concentration', 0.0)],
+  objectives.FixAndMix: [
+    *(('mixup_weight', -1.0), ('mixup_concentration', 0.0)),
+    *(('mixup_concentration', -1.0), ('mixup_concentration', float('nan'))),
+    ('mixup_concentration', 'even'),
+  ],
   objectives.ConfidenceMix: [
     *(('threshold', -0.1), ('mix', 'labels')),
     *(('mixup_weight', -1.0), ('mixup_concentration', 0.0)),
