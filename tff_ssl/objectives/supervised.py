@@ -62,7 +62,7 @@ def _are_weights(weights: Sequence[float]) -> bool:
 def forward_weak(views: protocols.Views, predict, batch, seed):
   """Returns the weak view of a minibatch, and its train-mode logits."""
   x = views.weak(batch['x'], randomness.fold_in(seed, 0))
-  return x, predict(x, seed=randomness.fold_in(seed, 1))
+  return x, predict(x, training=True, seed=randomness.fold_in(seed, 1))
 
 
 CLASS_WEIGHTS = Setting(

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,7 +90,7 @@ def refuses_meaningless_aggregators(problem: TinyProblem) -> None:
   if problem.spec.takes('client_weighting'):
     # Whatever the default is.
     overrides['client_weighting'] = 'examples'
-  failure = _missing_refusal(problem, overrides, ('model_aggregator',))
+  failure = missing_refusal(problem, overrides, ('model_aggregator',))
   assertions.require(failure is None, failure or '')
 
 
@@ -99,51 +99,37 @@ def refuses_bad_arguments(problem: TinyProblem) -> None:
 
   Every setting of the spec is tried with the values that its record excludes.
   """
-  untried = [
-    setting.name
-    for setting in problem.spec.settings
-    if not setting.bad_values()
-  ]
+  settings = problem.spec.settings
+  untried = [each.name for each in settings if not each.bad_values()]
   assertions.require(
     not untried,
     f'Any value passes for the settings {untried}, so none was tried: give '
     'their records bounds, choices or values that are refused.',
   )
-  cases = [
-    ({setting.name: value}, (setting.argument_name, repr(value)))
-    for setting in problem.spec.settings
-    for value in setting.bad_values()
+  other_shape = (5, 5, 1)
+  # What is given, words of its refusal, and maybe what is left out.
+  cases: list[tuple[Any, ...]] = [
+    ({each.name: value}, (each.argument_name, repr(value)))
+    for each in settings
+    for value in each.bad_values()
   ]
   cases += [({'seed': seed}, ('seed', repr(seed))) for seed in _BAD_SEEDS]
   if problem.spec.takes('group_assignment'):
-    cases.append(
-      (
-        {'group_assignment': 'by_hand'},
-        ('group_assignment', repr('by_hand')),
-      )
-    )
-  other_shape = (5, 5, 1)
-  cases.append(
-    ({'data_spec': problem.data_spec(other_shape)}, ('model', str(other_shape)))
-  )
+    given = {'group_assignment': 'by_hand'}
+    cases.append((given, ('group_assignment', repr('by_hand'))))
+  other_data = {'data_spec': problem.data_spec(other_shape)}
+  cases.append((other_data, ('model', str(other_shape))))
   if problem.spec.takes('server_data'):
-    images = np.zeros((3, *other_shape), np.float32)
-    labels = np.zeros(3, np.int32)
-    wrong_images = tiny_problems.build_server_data(images, labels)
+    wrong_images = tiny_problems.build_server_data(
+      np.zeros((3, *other_shape), np.float32), np.zeros(3, np.int32)
+    )
     cases += [
       ({'server_data': None}, ('server_data', 'None')),
       ({'server_data': wrong_images}, ('model', str(other_shape))),
+      ({}, ('server_data',), ('server_data',)),
     ]
-  failures = [
-    failure
-    for overrides, words in cases
-    if (failure := _missing_refusal(problem, overrides, words))
-  ]
-  if problem.spec.takes('server_data'):
-    failure = _missing_refusal(
-      problem, {}, ('server_data',), without=('server_data',)
-    )
-    failures += [failure] if failure else []
+  found = [missing_refusal(problem, *case) for case in cases]
+  failures = list(filter(None, found))
   assertions.require(not failures, '\n'.join(failures))
 
 
@@ -194,7 +180,12 @@ def _build_guarded_mean():
   )
 
 
-def _missing_refusal(problem, overrides, words, without=()):
+def missing_refusal(
+  problem: TinyProblem,
+  overrides: Mapping[str, Any],
+  words: Sequence[str],
+  without: Sequence[str] = (),
+) -> str | None:
   """Returns what is wrong with the error that the arguments raise, or None."""
   # `local_steps` and `local_epochs` exclude each other.
   if 'local_steps' in overrides:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from etils import epy
 
-from tff_ssl.testing import assertions, client_checks
+from tff_ssl.testing import assertions, builder_checks, client_checks
 from tff_ssl.testing.tiny_problems import TinyProblem
 
 with epy.lazy_imports():
@@ -60,7 +60,12 @@ def takes_plain_data(problem: TinyProblem) -> None:
   these: there it must be refused.
   """
   if problem.lies_in_sets:
-    _require_plain_data_refused(problem)
+    failure = builder_checks.missing_refusal(
+      problem,
+      {'data_spec': problem.data_spec(in_context=False)},
+      ('priors_shape',),
+    )
+    assertions.require(failure is None, failure or '')
     return
   overrides: dict[str, Any] = {'data_spec': problem.data_spec(in_context=False)}
   if problem.spec.takes('group_assignment'):
@@ -77,21 +82,6 @@ def takes_plain_data(problem: TinyProblem) -> None:
     process.next(state, clients[::-1]).state,
     output.state,
     'The order of clients with plain data must not matter.',
-  )
-
-
-def _require_plain_data_refused(problem):
-  try:
-    problem.build(data_spec=problem.data_spec(in_context=False))
-  except (TypeError, ValueError) as error:
-    assertions.require(
-      'priors_shape' in str(error),
-      'The error for client data without class priors must name priors_shape, '
-      f'but is: {error}',
-    )
-    return
-  raise AssertionError(
-    'Client data without class priors must be refused before initialize.'
   )
 
 
@@ -146,31 +136,22 @@ def _build_reader(problem: TinyProblem) -> compat.Computation:
     problem.examples(_READER_SIZE, digits_of=index)
     for index in range(_READER_CLIENTS)
   ]
-  arrays = collections.OrderedDict(
-    (key, np.concatenate([client[key] for client in clients]))
-    for key in clients[0]
-  )
-
-  constants = [problem.constants(client) for client in clients]
-  tables = collections.OrderedDict(
-    (key, np.stack([each[key] for each in constants])) for key in constants[0]
+  arrays, constants = (
+    tf.nest.map_structure(lambda *of_clients: np.stack(of_clients), *parts)
+    for parts in (clients, [problem.constants(client) for client in clients])
   )
 
   @tff.tensorflow.computation(np.int32)
   def reader(index):
-    start = index * _READER_SIZE
-    examples = tf.data.Dataset.from_tensors(
-      collections.OrderedDict(
-        (key, tf.constant(value)[start : start + _READER_SIZE])
-        for key, value in arrays.items()
-      )
-    )
-    if not tables:
+    def of_client(table):
+      return tf.nest.map_structure(lambda all_: tf.constant(all_)[index], table)
+
+    examples = tf.data.Dataset.from_tensors(of_client(arrays))
+    if not constants:
       return examples
-    context = collections.OrderedDict(
-      (key, tf.constant(table)[index]) for key, table in tables.items()
+    return collections.OrderedDict(
+      examples=examples, context=of_client(constants)
     )
-    return collections.OrderedDict(examples=examples, context=context)
 
   return reader
 

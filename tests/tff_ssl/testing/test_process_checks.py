@@ -676,11 +676,11 @@ BROKEN = {
     ),
     (
       other(OF_SETS, accepts_all),
-      'without class priors must be refused before',
+      'data_spec=.* must be refused before',
     ),
     (
       other(OF_SETS, accepts_nothing(ValueError('No.'))),
-      'must name priors_shape, but is: No',
+      r"must say \['priors_shape'\], but is: No",
     ),
   ],
   'runs_under_train_model': [
