@@ -88,6 +88,7 @@ EncodedSumFactory = tff.aggregators.EncodedSumFactory
 assert_not_contains_unsecure_aggregation = (
   tff.test.assert_not_contains_unsecure_aggregation
 )
+contains = tff.types.contains
 compression_aggregator = tff.learning.compression_aggregator
 deserialize_computation = tff.framework.deserialize_computation
 from_container = tff.structure.from_container

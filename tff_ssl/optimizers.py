@@ -155,10 +155,7 @@ def build_nesterov_sgd(
     )
   if not 0 <= momentum < 1:
     raise ValueError(f'momentum is {momentum}: give a number in [0, 1).')
-  if not 0 <= weight_decay < math.inf:
-    raise ValueError(
-      f'weight_decay is {weight_decay}: give a nonnegative number.'
-    )
+  checks.numbers_at_least(0, weight_decay=weight_decay)
   return _NesterovSGD(learning_rate, momentum, nesterov, weight_decay)
 
 
@@ -286,8 +283,7 @@ def clip_gradients(
   Raises:
     ValueError: If `max_norm` is not positive and finite.
   """
-  if not 0 < max_norm < math.inf:
-    raise ValueError(f'max_norm is {max_norm}: give a positive number.')
+  checks.numbers_at_least(0, above=True, max_norm=max_norm)
 
   def clipped(weights, gradients):
     del weights
@@ -309,8 +305,7 @@ def add_weight_decay(
   before the optimizer sees the gradient, as PyTorch's Adam does it;
   `tff.learning.optimizers.build_adamw` decouples the decay.
   """
-  if not 0 < weight_decay < math.inf:
-    raise ValueError(f'weight_decay is {weight_decay}: give a positive number.')
+  checks.numbers_at_least(0, above=True, weight_decay=weight_decay)
 
   def decayed(weight, gradient):
     if gradient is None:
@@ -400,10 +395,8 @@ def cosine(
       f'warmup_steps is {warmup_steps} and total_steps {total_steps}: give '
       '0 <= warmup_steps < total_steps.'
     )
-  if not 0 <= floor <= 1:
-    raise ValueError(f'floor is {floor}: give a number in [0, 1].')
-  if scale <= 0:
-    raise ValueError(f'scale is {scale}: give a positive number.')
+  checks.fractions(floor=floor)
+  checks.numbers_at_least(0, above=True, scale=scale)
   speed = math.pi * periodic_coefficient / (total_steps - warmup_steps)
 
   def schedule(step):

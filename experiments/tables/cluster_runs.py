@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -108,10 +109,10 @@ def _count(tally, run, task, ray) -> None:
   try:
     ended = ray.get(task)
   except ray.exceptions.RayError as error:
-    ended = processes.Ended(1, str(error).splitlines()[0])
-  if ended.exit_code != 0:
-    print(ended.output, file=sys.stderr, flush=True)
-  tally.count(run, ended.exit_code)
+    ended = subprocess.CompletedProcess([], 1, str(error).splitlines()[0])
+  if ended.returncode != 0:
+    print(ended.stdout, file=sys.stderr, flush=True)
+  tally.count(run, ended.returncode)
 
 
 class _Progress:

@@ -197,8 +197,8 @@ _NAN, _INF = float('nan'), float('inf')
       {'total_steps': 10, 'warmup_steps': 10},
       'warmup_steps is 10 and total_steps 10',
     ),
-    (optimizers.cosine, {'total_steps': 10, 'floor': -1}, 'floor is -1'),
-    (optimizers.cosine, {'total_steps': 10, 'scale': 0}, 'scale is 0'),
+    (optimizers.cosine, {'total_steps': 10, 'floor': -1}, 'floor must be'),
+    (optimizers.cosine, {'total_steps': 10, 'scale': 0}, 'scale must be'),
     *(
       (
         optimizers.exponential,
@@ -215,12 +215,12 @@ _NAN, _INF = float('nan'), float('inf')
         (
           optimizers.clip_gradients,
           {'max_norm': value},
-          f'max_norm is {value}',
+          f'max_norm must be .* > 0, but is {value}',
         ),
         (
           optimizers.add_weight_decay,
           {'weight_decay': value},
-          f'weight_decay is {value}.*positive',
+          f'weight_decay must be .* > 0, but is {value}',
         ),
       )
     ),

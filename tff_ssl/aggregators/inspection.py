@@ -6,7 +6,7 @@ the state shows what is inside, however it is wrapped.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import tensorflow_federated as tff
 
@@ -63,22 +63,18 @@ def bounds_norms_of_weighted_values(
 ) -> bool:
   """Returns whether a weighted mean of TFF does so to values times weights."""
   return any(
-    not _names(part).isdisjoint(_OF_NORMS)
-    for part in _elements(process.state_type, _OF_WEIGHTED_SUM)
+    name == _OF_WEIGHTED_SUM and not _names(part).isdisjoint(_OF_NORMS)
+    for name, part in _elements(process.state_type)
   )
 
 
-def _names(type_: compat.Type) -> set[str]:
-  """Returns the names of all elements of all structures in a type."""
-  names = set()
+def _elements(type_: compat.Type) -> Iterator[tuple[str | None, compat.Type]]:
+  """Yields the names and types of all elements of all structures in a type."""
   if isinstance(type_, compat.StructType):
-    names.update(name for name, _ in compat.iter_elements(type_) if name)
-  return names.union(*map(_names, type_.children()))
+    yield from compat.iter_elements(type_)
+  for part in type_.children():
+    yield from _elements(part)
 
 
-def _elements(type_: compat.Type, name: str) -> list[compat.Type]:
-  """Returns the types of all elements of this name in a type."""
-  found = []
-  if isinstance(type_, compat.StructType):
-    found = [t for n, t in compat.iter_elements(type_) if n == name]
-  return sum((_elements(t, name) for t in type_.children()), found)
+def _names(type_: compat.Type) -> set[str | None]:
+  return {name for name, _ in _elements(type_)}

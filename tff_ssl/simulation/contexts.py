@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_ssl import compat
+from tff_ssl import checks, compat
 from tff_ssl.simulation import in_process_context, processes, worker_context
 
 _LOG = logging.getLogger(__name__)
@@ -75,18 +75,12 @@ def build_context(
     ValueError: If an argument is out of range, or there is no such device.
     RuntimeError: If the worker cannot start.
   """
-  if kind not in KINDS:
-    raise ValueError(f'kind={kind!r} is unknown: choose one of {KINDS}.')
-  if device not in DEVICES:
-    raise ValueError(f'device={device!r} is unknown: choose one of {DEVICES}.')
-  if default_num_clients < 0:
-    raise ValueError(
-      f'default_num_clients={default_num_clients!r} must be at least 0.'
-    )
-  if clients_at_once is not None and clients_at_once < 1:
-    raise ValueError(f'clients_at_once={clients_at_once!r} must be at least 1.')
-  if threads_per_op < 0:
-    raise ValueError(f'threads_per_op={threads_per_op!r} must be at least 0.')
+  checks.choice(KINDS, kind=kind)
+  checks.choice(DEVICES, device=device)
+  checks.integers_at_least(1, clients_at_once=clients_at_once)
+  checks.integers_at_least(
+    0, default_num_clients=default_num_clients, threads_per_op=threads_per_op
+  )
   end_quietly()
   if kind == WORKER:
     if device == GPU:

@@ -73,9 +73,9 @@ class DividedContext(compat.SyncContext):
 
 def lies_at_clients(type_: compat.Type) -> bool:
   """Returns whether any part of a type is placed at clients."""
-  if isinstance(type_, compat.FederatedType):
-    return type_.placement is compat.CLIENTS
-  return any(map(lies_at_clients, type_.children()))
+  return compat.contains(
+    type_, lambda part: getattr(part, 'placement', None) is compat.CLIENTS
+  )
 
 
 def _is_divisible(comp) -> bool:

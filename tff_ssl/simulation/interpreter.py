@@ -15,7 +15,6 @@ clients, is itself; one that clients have each of their own is `Each`.
 import collections
 import concurrent.futures
 import contextlib
-import dataclasses
 import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -121,7 +120,6 @@ class Call:
     return result
 
 
-@dataclasses.dataclass
 class _Stage:
   """Steps between two aggregations.
 
@@ -132,10 +130,9 @@ class _Stage:
     kept: Names of `at_clients` that a later stage needs.
   """
 
-  once: list = dataclasses.field(default_factory=list)
-  at_clients: list = dataclasses.field(default_factory=list)
-  aggregations: list = dataclasses.field(default_factory=list)
-  kept: set = dataclasses.field(default_factory=set)
+  def __init__(self):
+    self.once, self.at_clients, self.aggregations = [], [], []
+    self.kept = set()
 
 
 class Program:
@@ -383,22 +380,10 @@ def _sequence_reduce(argument, types):
   return total
 
 
-def _itself(argument, types):
-  del types
-  return argument
-
-
-def _called(argument, types):
-  del types
-  return argument()
-
-
-def _applied(argument, types):
-  del types
-  function, value = argument
-  return function(value)
-
-
+# Of most intrinsics only the place matters, which is one here.
+_itself = lambda argument, types: argument
+_called = lambda argument, types: argument()
+_applied = lambda argument, types: argument[0](argument[1])
 # From the argument of an intrinsic and its type, at one place, to the result.
 _INTRINSICS = {
   'federated_apply': _applied,

@@ -7,7 +7,6 @@ processes would use all, and its TensorFlow start as many threads.
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import fcntl
 import os
 import pathlib
@@ -71,22 +70,15 @@ def taken_cores(cores: int) -> Iterator[set[int]]:
     yield own or set(allowed)
 
 
-@dataclasses.dataclass(frozen=True)
-class Ended:
-  """How a command ended, and the end of what it printed."""
-
-  exit_code: int  # Or minus the signal that ended it.
-  output: str
-
-
 def run(
   command: Sequence[str], *, cores: int, folder: str, import_from: str
-) -> Ended:
+) -> subprocess.CompletedProcess:
   """Runs a command on cores of this machine that no other one has taken.
 
   It runs in `folder`, and Python imports from `import_from`, too. Interrupted
   as by Ctrl-C, once or several times, this ends the command by one SIGTERM and
-  waits for it. Call it in the main thread, in which Ray runs a task.
+  waits for it. Call it in the main thread, in which Ray runs a task. Of what
+  the command prints, the end is kept.
   """
   search = [import_from, os.environ.get('PYTHONPATH', '')]
   with (
@@ -119,7 +111,7 @@ def run(
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - _LAST_BYTES))
     text = output.read().decode(errors='replace')
-    return Ended(process.returncode, text)
+    return subprocess.CompletedProcess(command, process.returncode, text)
 
 
 @contextlib.contextmanager

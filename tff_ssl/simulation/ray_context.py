@@ -27,7 +27,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_ssl import compat
+from tff_ssl import checks, compat
 from tff_ssl.simulation import (
   contexts,
   processes,
@@ -96,14 +96,13 @@ def build_ray_context(
     RuntimeError: If Ray is not installed, the cluster cannot be reached or has
       no room, or a machine does not find or cannot write a file.
   """
-  for name, value in (
-    ('num_parts', num_parts),
-    ('cores_per_process', cores_per_process),
-    ('max_processes', 1 if max_processes is None else max_processes),
-    ('part_timeout_s', part_timeout_s),
-  ):
-    if value < 1:
-      raise ValueError(f'{name}={value!r} must be at least 1.')
+  checks.integers_at_least(
+    1,
+    num_parts=num_parts,
+    cores_per_process=cores_per_process,
+    max_processes=max_processes,
+  )
+  checks.numbers_at_least(1, part_timeout_s=part_timeout_s)
   ray_cluster.connect(address)
   ray = ray_cluster.import_ray()
   local = contexts.build_context()

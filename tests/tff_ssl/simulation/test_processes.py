@@ -46,16 +46,16 @@ def test_a_command_sees_its_cores_and_folders_and_is_told(tmp_path):
     tmp_path,
     library,
   )
-  assert ended.exit_code == 0, ended.output
-  assert ended.output.split() == ['1', str(tmp_path), '7']
+  assert ended.returncode == 0, ended.stdout
+  assert ended.stdout.split() == ['1', str(tmp_path), '7']
 
 
 def test_how_a_command_fails(tmp_path):
   program = 'import sys; print("x" * 9000); sys.exit("the reason")'
   ended = run(program, tmp_path)
-  assert ended.exit_code == 1
-  assert ended.output.endswith('the reason\n')
-  assert len(ended.output) == 4000
+  assert ended.returncode == 1
+  assert ended.stdout.endswith('the reason\n')
+  assert len(ended.stdout) == 4000
 
 
 def test_several_interrupts_are_one_sigterm(tmp_path, request):
@@ -78,7 +78,7 @@ print(len(told))
     folder=str(tmp_path),
     import_from='/',
   )
-  assert (ended.exit_code, ended.output) == (0, '1\n')
+  assert (ended.returncode, ended.stdout) == (0, '1\n')
   assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
