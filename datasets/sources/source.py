@@ -74,7 +74,6 @@ class SourceSets:
   client_index: np.ndarray
   set_index: np.ndarray
   class_priors: np.ndarray
-  class_names: tuple[str, ...]
 
   def __post_init__(self):
     check_arrays(self, ('client_index', 'set_index', 'class_priors'))
@@ -94,7 +93,7 @@ class Source:
     background: Grey value in [0, 255] with which augmentation fills empty
       areas.
     mirrorable: Whether a mirrored image keeps its class (a digit does not).
-    names: The d names of the classes, or `None`. Those of `sets` go before.
+    names: The d names of the classes, or `None`.
     columns: For each feature of a vector the number of its column, `F`
       integers, where some columns have several features; else `None`.
     server: The server's own labelled examples, which no client has, or `None`.
@@ -272,11 +271,7 @@ class Source:
   @property
   def class_names(self) -> tuple[str, ...]:
     """The d names of the classes; their numbers if the data name none."""
-    if self.sets is not None:
-      return self.sets.class_names
-    if self.names is not None:
-      return self.names
-    return tuple(map(str, range(self.num_classes)))
+    return self.names or tuple(map(str, range(self.num_classes)))
 
 
 def _sha256(array: np.ndarray) -> str:

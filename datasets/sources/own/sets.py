@@ -83,7 +83,6 @@ class PriorTable:
       client_index=client_index,
       set_index=set_index,
       class_priors=priors,
-      class_names=self.class_names,
     )
 
 

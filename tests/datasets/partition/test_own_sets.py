@@ -10,7 +10,10 @@ from datasets.sources.source import SourceSets
 @pytest.fixture
 def own_sets(source_of):
   """A function from priors to two clients with two sets of two examples."""
-  return lambda priors: source_of([-1] * 8, num_classes=2, sets=sets_of(priors))
+  names = ('ill', 'well')
+  return lambda priors: source_of(
+    [-1] * 8, num_classes=2, sets=sets_of(priors), names=names
+  )
 
 
 def sets_of(priors):
@@ -19,7 +22,6 @@ def sets_of(priors):
     client_index=np.repeat([0, 1], 4),
     set_index=np.tile([0, 0, 1, 1], 2),
     class_priors=np.asarray(priors, float),
-    class_names=('ill', 'well'),
   )
 
 

@@ -127,8 +127,7 @@ def test_sets_fit_their_examples(change):
     'client_index': np.zeros(3, int),
     'set_index': np.arange(3),
     'class_priors': PRIORS,
-    'class_names': ('x', 'y', 'z'),
   }
-  assert made(sets=SourceSets(**given)).class_names == ('x', 'y', 'z')
+  assert made(sets=SourceSets(**given)).class_names == ('0', '1', '2')
   with pytest.raises(ValueError, match='sets that do not fit .* class_priors'):
     made(sets=SourceSets(**{**given, **change}))

@@ -48,7 +48,7 @@ def test_npz_files(tmp_path):
   assert source.title.endswith(
     ': 5 train examples in 4 sets and 3 test examples'
   )
-  assert source.sets.class_names == ('ill', 'well')
+  assert source.class_names == ('ill', 'well')
   assert source.sets.client_names == ('b', 'a')
   assert source.sets.client_index.tolist() == [1, 0, 1, 0, 1]
   # Sets are numbered in the order of the table.
@@ -206,7 +206,7 @@ def test_image_folders(folder):
   assert values == [4, 1, 2, 3, 5, 6, 7, 8]
   assert source.sets.client_index.tolist() == [0] * 4 + [1] * 4
   assert source.sets.set_index.tolist() == [1, 0, 0, 0, 0, 0, 1, 1]
-  assert source.sets.class_names == ('healthy', 'subdural')
+  assert source.class_names == ('healthy', 'subdural')
   partition = partitions.build('own_sets', source, seed=0)
   assert partition.set_sizes.tolist() == [[3, 1], [2, 2]]
   np.testing.assert_allclose(partition.class_priors[1], [[0.5] * 2, [0.1, 0.9]])
