@@ -178,7 +178,7 @@ _NAN, _INF = float('nan'), float('inf')
   'make, arguments, message',
   [
     *(
-      (optimizers.build_nesterov_sgd, arguments, f'{next(iter(arguments))} is')
+      (optimizers.build_nesterov_sgd, arguments, next(iter(arguments)))
       for arguments in (
         {'learning_rate': -0.1},
         {'momentum': 1.0},

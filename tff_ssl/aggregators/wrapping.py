@@ -112,8 +112,7 @@ def rest_without_clients(
     A process whose state also counts the rounds; where nothing could change,
     `process` itself.
   """
-  if min_clients > 1:
-    _check_hides(process, min_clients)
+  _check_hides(process, min_clients)
   inner_type = process.state_type.member
   inner_specs = compat.type_to_tf_tensor_specs(inner_type)
   has_state = bool(tf.nest.flatten(inner_specs))
@@ -136,9 +135,9 @@ def rest_without_clients(
 
   state_type = initialize.type_signature.result
 
-  @tff.tensorflow.computation(weight_type.member)
-  def one_if_it_counts(weight):
-    return tf.cast(weight > 0, tf.int32)
+  one_if_it_counts = tff.tensorflow.computation(
+    lambda weight: tf.cast(weight > 0, tf.int32), weight_type.member
+  )
 
   @tff.tensorflow.computation(
     state_type.member,
@@ -177,6 +176,8 @@ def rest_without_clients(
 
 def _check_hides(process, min_clients: int) -> None:
   """Raises `ValueError` where a least number of clients hides nobody."""
+  if min_clients == 1:
+    return
   if inspection.is_private(process):
     raise ValueError(
       f'min_group_size={min_clients} does not fit a model_aggregator that adds '

@@ -30,8 +30,23 @@ class ClientWork(tff.learning.templates.ClientWorkProcess):
     in_the_clear: What the server sums in the clear for memories, in words.
   """
 
-  initial: compat.Computation
-  in_the_clear: str
+  def __init__(self, initialize, next_fn, initial, memories):
+    state_type = initialize.type_signature.result.member
+    super().__init__(
+      initialize,
+      next_fn,
+      get_hparams_fn=tff.tensorflow.computation(
+        lambda state: state['hparams'], state_type
+      ),
+      set_hparams_fn=tff.tensorflow.computation(
+        lambda state, hparams: collections.OrderedDict(state, hparams=hparams),
+        (state_type, state_type['hparams']),
+      ),
+    )
+    self.initial = initial
+    self.in_the_clear = ' and '.join(
+      memory.in_the_clear for memory in memories if memory.in_the_clear
+    )
 
 
 def build_client_work(
@@ -85,9 +100,12 @@ def build_client_work(
     lambda: _initial_state(initial_hparams, at_server)
   )
   state_type = initial_state.type_signature.result
-  to_send = tff.tensorflow.computation(
-    lambda state: _to_send(at_server, state), state_type
-  )
+
+  @tff.tensorflow.computation(state_type)
+  def to_send(state):
+    sent = [(one.field, one.send(state[one.field])) for one in at_server]
+    return collections.OrderedDict([('hparams', state['hparams']), *sent])
+
   message_type = client_task.message_type(initial.type_signature.result)
 
   @tff.tensorflow.computation(
@@ -99,9 +117,13 @@ def build_client_work(
 
   _, metrics_type, _, sums_type = work.type_signature.result
   measure = _build_measure(wiring, metrics_type)
-  merge = tff.tensorflow.computation(
-    lambda state, sums: _merge(at_server, state, sums), (state_type, sums_type)
-  )
+
+  @tff.tensorflow.computation(state_type, sums_type)
+  def merge(state, sums):
+    for memory in at_server:
+      field = memory.field
+      state[field] = memory.merge(state[field], sums[field])
+    return state
 
   @compat.federated_computation
   def initialize():
@@ -124,18 +146,7 @@ def build_client_work(
       state, result, measure(metrics, counts)
     )
 
-  get_hparams, set_hparams = _hparams_of(state_type)
-  process = ClientWork(
-    initialize,
-    next_fn,
-    get_hparams_fn=get_hparams,
-    set_hparams_fn=set_hparams,
-  )
-  process.initial = initial
-  process.in_the_clear = ' and '.join(
-    memory.in_the_clear for memory in memories if memory.in_the_clear
-  )
-  return process
+  return ClientWork(initialize, next_fn, initial, memories)
 
 
 def _work(local_update, task, sent, memories, tag_name):
@@ -207,37 +218,6 @@ def _initial_state(initial_hparams, at_server):
       )
     state[memory.field] = memory.initial()
   return state
-
-
-def _to_send(at_server, state):
-  """Returns what clients are sent of the state."""
-  sent = collections.OrderedDict(hparams=state['hparams'])
-  for memory in at_server:
-    sent[memory.field] = memory.send(state[memory.field])
-  return sent
-
-
-def _merge(at_server, state, sums):
-  """Returns the state after a round."""
-  merged = collections.OrderedDict(state)
-  for memory in at_server:
-    merged[memory.field] = memory.merge(state[memory.field], sums[memory.field])
-  return merged
-
-
-def _hparams_of(state_type):
-  """Returns the computations that get and set the hyperparameters."""
-
-  @tff.tensorflow.computation(state_type)
-  def get_hparams(state):
-    return state['hparams']
-
-  @tff.tensorflow.computation(state_type, state_type['hparams'])
-  def set_hparams(state, hparams):
-    state['hparams'] = hparams
-    return state
-
-  return get_hparams, set_hparams
 
 
 def _reported(update) -> collections.OrderedDict[str, tf.Tensor]:

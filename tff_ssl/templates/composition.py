@@ -196,6 +196,20 @@ def stacked(weights: compat.Computation, size: int) -> compat.Computation:
   return stack
 
 
+def _sends_all(distributor, weights_type) -> bool:
+  """Returns whether it sends round and seed, too; `TypeError` if no weights."""
+  sent = distributor.next.type_signature.result.result
+  if isinstance(sent, compat.FederatedType):
+    if client_task.message_type(weights_type).is_assignable_from(sent.member):
+      return True
+    if weights_type.is_assignable_from(sent.member):
+      return False
+  raise TypeError(
+    f'model_distributor sends {sent}, and clients need the weights '
+    f'{weights_type}: build it for this type (ModelWeights of two lists).'
+  )
+
+
 def build_distributor(
   weights_type: compat.Type,
   seed: int,
@@ -214,20 +228,8 @@ def build_distributor(
       is.
   """
   randomness.check_seed(seed)
-  if of_weights is not None:
-    sent = of_weights.next.type_signature.result.result
-    message_type = client_task.message_type(weights_type)
-    wanted = compat.FederatedType(message_type, compat.CLIENTS)
-    if wanted.is_assignable_from(sent):
-      return of_weights
-    if not (
-      isinstance(sent, compat.FederatedType)
-      and weights_type.is_assignable_from(sent.member)
-    ):
-      raise TypeError(
-        f'model_distributor sends {sent}, and clients need the weights '
-        f'{weights_type}: build it for this type (ModelWeights of two lists).'
-      )
+  if of_weights is not None and _sends_all(of_weights, weights_type):
+    return of_weights
 
   def clock_of(round_num, seed):
     return collections.OrderedDict(round=round_num, seed=seed)

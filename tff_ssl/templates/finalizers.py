@@ -183,20 +183,13 @@ def innermost(state: Any) -> Any:
 
 
 def build_no_server_training(
-  combine: Callable[[Any, Any], Any],
-  *,
-  weights_type: compat.Type,
-  aggregate_type: compat.Type,
+  combine: Callable[[Any, Any], Any], **types: compat.Type
 ) -> FinalizerProcess:
   """Joins the weights with the clients' results; for servers without data.
 
-  A result that is not finite leaves the weights as they are, and counts in
-  `update_non_finite`, the only measurement.
-
-  Args:
-    combine: `(weights, aggregate) -> weights`, in TensorFlow.
-    weights_type: As of `build_finalizer`, and `aggregate_type` likewise.
-    aggregate_type: See there.
+  `combine` is a TensorFlow function of weights and aggregate to weights; the
+  types are those of `build_finalizer`. A result that is not finite leaves the
+  weights as they are, and counts in `update_non_finite`, the only measurement.
   """
 
   def update(state, weights, aggregate):
@@ -205,12 +198,7 @@ def build_no_server_training(
     weights = faults.choose(finite, combined, weights)
     return state, weights, non_finite(finite)
 
-  return build_finalizer(
-    lambda: collections.OrderedDict(),
-    update,
-    weights_type=weights_type,
-    aggregate_type=aggregate_type,
-  )
+  return build_finalizer(lambda: collections.OrderedDict(), update, **types)
 
 
 def build_apply_mean_delta(

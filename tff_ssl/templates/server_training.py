@@ -202,9 +202,8 @@ def build_server_training(
   combine: Callable[[Any, ModelWeights, Any], Any],
   *,
   server_start: Callable[[Any, Any], ModelWeights],
-  weights_type: compat.Type,
-  aggregate_type: compat.Type,
   seed: int,
+  **types: compat.Type,
 ) -> tff.learning.templates.FinalizerProcess:
   """Trains the server's model on its labels, and joins it with the aggregate.
 
@@ -218,9 +217,8 @@ def build_server_training(
       `server_weights` are stacked, `[R, ...]`.
     server_start: `(weights, aggregate) -> ModelWeights`, in TensorFlow; where
       the server starts from.
-    weights_type: Unplaced type of the global model weights.
-    aggregate_type: Unplaced type of the aggregator's result.
     seed: The run's seed.
+    **types: Those of `finalizers.build_finalizer`.
   """
 
   def step(state, weights, aggregate):
@@ -231,9 +229,8 @@ def build_server_training(
   return finalizers.build_finalizer(
     lambda: _initial_state(server, seed),
     _guarded(step),
-    weights_type=weights_type,
-    aggregate_type=aggregate_type,
     optimizer=server,
+    **types,
   )
 
 
@@ -241,9 +238,9 @@ def build_alternate_training(
   server: FineTuning,
   server_optimizer: tff.learning.optimizers.Optimizer,
   *,
+  seed: int,
   weights_type: compat.Type,
   aggregate_type: compat.Type,
-  seed: int,
 ) -> tff.learning.templates.FinalizerProcess:
   """Applies the mean delta, then trains the server from there.
 
@@ -292,9 +289,8 @@ def build_server_first(
   server: ServerTraining,
   first_rounds: int,
   *,
-  weights_type: compat.Type,
-  aggregate_type: compat.Type,
   seed: int,
+  **types: compat.Type,
 ) -> tff.learning.templates.FinalizerProcess:
   """Trains the server's model first, and then takes the clients' mean.
 
@@ -324,9 +320,8 @@ def build_server_first(
   return finalizers.build_finalizer(
     lambda: _initial_state(server, seed),
     _guarded(step),
-    weights_type=weights_type,
-    aggregate_type=aggregate_type,
     optimizer=server,
+    **types,
   )
 
 

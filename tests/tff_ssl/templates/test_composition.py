@@ -137,16 +137,16 @@ class TestCompose:
   @pytest.mark.parametrize(
     ('weights', 'given'),
     [
-      ([np.zeros(3, np.float32)], r"\['float32\[3\]'\]"),
-      ([np.float64(8)], r"\['float64\[\]'\]"),
-      ([[1.0, 2.0]], r"\['float64\[\]', 'float64\[\]'\]"),
-      ([np.float32(8)] * 2, r"\['float32\[\]', 'float32\[\]'\]"),
+      ([np.zeros(3, np.float32)], r"\['float32\(3,\)'\]"),
+      ([np.float64(8)], r"\['float64\(\)'\]"),
+      ([[1.0, 2.0]], r"\['float64\(\)', 'float64\(\)'\]"),
+      ([np.float32(8)] * 2, r"\['float32\(\)', 'float32\(\)'\]"),
     ],
   )
   def test_weights_that_do_not_fit_are_refused(self, process, weights, given):
     with pytest.raises(
       ValueError,
       match=rf'new trainable weights are {given}, but this model has '
-      r"\['float32\[\]'\] there: take them from a model of the same",
+      r"\['float32\(\)'\] there: take them from a model of the same",
     ):
       process.set_model_weights(process.initialize(), ModelWeights(weights, []))
