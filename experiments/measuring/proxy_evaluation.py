@@ -4,6 +4,7 @@ Here, "weights" are all weights of a process, the head of the proxy task among
 them. The process's `get_model_weights` leaves that head out.
 """
 
+import dataclasses
 import pathlib
 
 import numpy as np
@@ -78,24 +79,18 @@ class ProxyTest:
     return images.astype(np.float32) / 255, found.numpy()
 
 
+@dataclasses.dataclass(frozen=True)
 class ProxyObserver:
-  """Measures the proxy task, and draws images at the end of each stage."""
+  """Measures the proxy task, and draws images at the end of each stage.
 
-  def __init__(
-    self,
-    test: ProxyTest,
-    folder: pathlib.Path,
-    *,
-    title: str,
-    total_rounds: int,
-    pretraining_rounds: int | None = None,
-  ):
-    """Takes the folder of the pictures and the title above them."""
-    self._test = test
-    self._folder = folder
-    self._title = title
-    self._total_rounds = total_rounds
-    self._pretraining_rounds = pretraining_rounds
+  The pictures go to the `folder`, with the `title` above them.
+  """
+
+  test: ProxyTest
+  folder: pathlib.Path
+  title: str
+  total_rounds: int
+  pretraining_rounds: int | None = None
 
   def __call__(self, finished: FinishedRound) -> dict[str, float]:
     """Returns `test_proxy_loss`, or nothing.
@@ -103,21 +98,21 @@ class ProxyObserver:
     It is measured in each round that is tested, and at the end of pre-training.
     """
     weights = finished.state.global_model_weights
-    ends_pretraining = finished.number == self._pretraining_rounds
-    if self._test.can_reconstruct:
+    ends_pretraining = finished.number == self.pretraining_rounds
+    if self.test.can_reconstruct:
       if ends_pretraining:
         self._draw(weights, finished.number, _PRETRAINING_PICTURE)
-      if finished.number == self._total_rounds:
+      if finished.number == self.total_rounds:
         self._draw(weights, finished.number, _PICTURE)
     if finished.is_evaluated or ends_pretraining:
-      return {TEST_PROXY_LOSS: self._test.loss(weights)}
+      return {TEST_PROXY_LOSS: self.test.loss(weights)}
     return {}
 
   def _draw(self, weights, round_num, name):
     pictures.draw_reconstructions(
-      *self._test.reconstruct(weights),
-      self._folder / name,
-      f'{self._title}: images and reconstructions after round {round_num}',
+      *self.test.reconstruct(weights),
+      self.folder / name,
+      f'{self.title}: images and reconstructions after round {round_num}',
     )
 
 
