@@ -1,6 +1,5 @@
 """The result of a run: summary.json, pictures, and what is printed."""
 
-import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -128,7 +127,7 @@ def _bounds_beside(path: pathlib.Path, summary: Mapping[str, Any]) -> list[str]:
   labels = summary.get('server_examples')
   for file in sorted(path.absolute().parent.glob(f'*/{run_folder.SUMMARY}')):
     try:
-      other = json.loads(file.read_text())
+      other = results.read(file.parent)
       spec = PROCESSES.get(other['process'])
       same = all(other.get(name) == summary.get(name) for name in _ALIKE)
       same = same and _data_of(file.parent) == _data_of(path)
@@ -136,8 +135,8 @@ def _bounds_beside(path: pathlib.Path, summary: Mapping[str, Any]) -> list[str]:
       same = same and other.get('server_examples') in (None, 0, labels)
       hides_labels = bool(other['flags'].get('mask_ratio'))
       result = f'{other["accuracy"]:.4f} after {other["rounds"]} rounds'
-    except (OSError, ValueError, TypeError, LookupError, AttributeError):
-      continue  # Of another program, or cut off.
+    except (ValueError, TypeError, LookupError, AttributeError):
+      continue  # Of another program, or damaged.
     if not same or hides_labels or spec is None or spec.bound is None:
       continue
     if spec.name != summary['process']:

@@ -226,9 +226,11 @@ def test_results_of_bounds_in_folders_beside_are_named(tmp_path):
     ('masked', {'process': 'fedavg', 'flags': {'mask_ratio': 0.9}}),
     ('odd', {'process': []}),
     ('broken', {'process': 'fedavg'}),
+    ('deep', {'process': 'fedavg'}),
   ):
     write_summary(tmp_path / name, **facts)
   (tmp_path / 'broken' / 'summary.json').write_text('no JSON')
+  (tmp_path / 'deep' / 'summary.json').write_text('[' * 10**5)
   line = '(labels of the server alone): 0.7500 after 20 rounds, in lower'
   assert summary._bounds_beside(mine, own) == [
     'Bounds in folders beside it:',
