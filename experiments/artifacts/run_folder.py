@@ -221,11 +221,10 @@ def inspect(
 
 
 class RunFolder:
-  """An exclusively locked folder of one run.
+  """An exclusively locked folder of one run; the end of its process unlocks it.
 
-  Use it as a context manager, or call `close`. The end of the process unlocks
-  it as well. If a `with` block ends with an error before `keep` was called, it
-  also removes what this run has made: a refused run leaves nothing behind.
+  If a `with` block ends with an error before `keep` was called, it also removes
+  what this run has made: a refused run leaves nothing behind.
   """
 
   def __init__(self, path: str | os.PathLike):
@@ -256,7 +255,11 @@ class RunFolder:
   def _open(self) -> int:
     """Makes, checks and locks the folder; returns the locked descriptor."""
     for _ in range(_ATTEMPTS):
-      self._make()
+      try:
+        self._made += durable_files.make_folders(self.path)
+      except OSError as error:
+        raise _not_created(self.path, error.strerror) from error
+      self._before = _names_in(self.path)
       lock = self.path / _LOCK
       try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
@@ -286,14 +289,6 @@ class RunFolder:
       f'run_dir={self.path} is removed by other programs again and again: '
       'choose another folder.'
     )
-
-  def _make(self) -> None:
-    """Makes the folder and checks that it can be that of a run."""
-    try:
-      self._made += durable_files.make_folders(self.path)
-    except OSError as error:
-      raise _not_created(self.path, error.strerror) from error
-    self._before = _names_in(self.path)
 
   def keep(self) -> None:
     """Keeps what the folder holds from now on, since training begins."""

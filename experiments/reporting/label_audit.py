@@ -46,12 +46,9 @@ _CHOSEN_BY_VALIDATION = 'accuracy_at_best_validation'
 
 @dataclasses.dataclass(frozen=True)
 class Audit:
-  """What a group of runs did with labels.
+  """What labels may have been used for, and which were; what test labels chose.
 
-  Attributes:
-    lines: What labels may have been used for, and which were.
-    chosen_by_test: Those of the former that test labels chose, as far as it is
-      recorded; mostly none.
+  The latter are names of lines, as far as it is recorded; mostly none.
   """
 
   lines: Mapping[str, str]

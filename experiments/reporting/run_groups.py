@@ -24,13 +24,9 @@ class Group:
 
   Attributes:
     name: The row, with the flags that tell it from other groups of that row.
-    folders: The run folders, by seed.
-    summaries: Their summary.json, likewise.
-    row: Row of the recipe; without a recipe, name of the process.
-    run: TABLE:ROW of the recipe that was run; without a recipe, the process.
-    measure: The number to read from a run.
-    published: The figure to compare it with, or `None`.
-    recipe_rounds: Rounds of the whole recipe, or `None` without a recipe.
+    folders, summaries: The run folders and their summary.json, by seed.
+    row, run: Row and TABLE:ROW of the recipe; without a recipe, the process.
+    recipe_rounds: Rounds of the whole recipe, if there is one.
     changed: Settings in which the runs differ from their recipe.
     note: What a reader of the row must know.
   """

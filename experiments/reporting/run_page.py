@@ -181,16 +181,12 @@ class _Page:
           _thinned(summed[column].T, _MOST_ROUNDS).T
           for column in ('examples', 'labelled', 'right')
         )
-        charts = [
-          (
-            f'{group.name}: {label}',
-            self._add(page_charts.shares_by_round(*of)),
-          )
-          for label, *of in (
-            ('share with a pseudo-label', labelled / examples, examples),
-            ('share of these that is right', right / labelled, labelled),
-          )
-        ]
+        for label, shares, of in (
+          ('share with a pseudo-label', labelled / examples, examples),
+          ('share of these that is right', right / labelled, labelled),
+        ):
+          name = self._add(page_charts.shares_by_round(shares, of))
+          charts.append((f'{group.name}: {label}', name))
       found.append({'name': group.name, 'charts': charts})
     return found
 

@@ -116,12 +116,9 @@ def differences(groups: Sequence[Group], baseline: str) -> pd.DataFrame:
 
   Two runs with the same seed share split, partition and participating clients.
   So much of the variation between seeds cancels in their difference. Groups
-  with another measure, other data or no common seed are left out.
-
-  Columns: `name`; `ahead`, the mean of group minus baseline over the `n` seeds
-  for which both have a value; `std`, the standard deviation of these
-  differences (n - 1); `low` and `high`, the 95% interval of their mean by
-  Student's t. `std`, `low` and `high` are empty for one seed.
+  with another measure, other data or no common seed are left out. `ahead` is
+  the mean of group minus baseline over the `n` seeds for which both have a
+  value; the other columns are those of `seeds.Spread`.
   """
   by_name = {group.name: group for group in groups}
   usage.check_name('against', baseline, by_name)

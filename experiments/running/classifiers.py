@@ -39,17 +39,11 @@ class Description:
   """All that is needed to rebuild a classifier; the fields are JSON types.
 
   Attributes:
-    model, norm, precision: The settings.
     input_shape: Height, width and channels; the number of features; or that of
       a text's words.
-    num_classes: Number of classes.
-    mean: Mean of each channel, in [0, 1], or of each feature, which
-      standardisation subtracts; `None` where images are not standardised but
-      are pixels in [0, 1].
-    stddev: Standard deviation of each of them, by which it divides; or `None`.
+    mean, stddev: Those of each channel, in [0, 1], or of each feature, by which
+      examples are standardised; `None` where images are pixels in [0, 1].
     pretraining_rounds: Number of first rounds that train no classifier.
-    class_names: The names of the classes.
-    preprocessing: `Source.preprocessing`.
     num_tokens: How many numbers words have, where it classifies texts.
   """
 

@@ -233,20 +233,15 @@ def _opened_logs(opened, folder, saved, measured, first_round):
     saved.log = log
     if measured.by_class is not None:
       measured.by_class.log = classes
-    evaluate_clients = None
-    if clients is not None:
-      evaluate_clients = functools.partial(
-        client_evaluation.evaluate,
-        measured.evaluator,
-        measured.owners,
-        clients,
-      )
+    evaluate_clients = functools.partial(
+      client_evaluation.evaluate, measured.evaluator, measured.owners, clients
+    )
     test = evaluation.TestMeasurement(
       measured.evaluator,
       total_rounds=settings.total_rounds,
       rounds_per_evaluation=settings.rounds_per_evaluation,
       evaluation_offset=settings.evaluation_offset,
-      evaluate_clients=evaluate_clients,
+      evaluate_clients=None if clients is None else evaluate_clients,
       rounds_per_client_evaluation=settings.rounds_per_client_evaluation,
     )
     yield test, (log.append, board.write), shown
