@@ -101,11 +101,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 class RoundTable:
-  """A CSV whose first column is the round; a round may have many rows.
-
-  Attributes:
-    name: Name of the file.
-  """
+  """A CSV whose first column is the round; a round may have many rows."""
 
   def __init__(
     self,

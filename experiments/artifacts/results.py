@@ -7,7 +7,6 @@ it that a run does not write.
 """
 
 import json
-import math
 import os
 import pathlib
 from collections.abc import Mapping
@@ -30,8 +29,7 @@ _REMEDY = 'restore it from a copy, or run the run once more in another folder'
 def write(folder: run_folder.RunFolder, summary: Mapping[str, Any]) -> None:
   """Writes the summary of a run whose other files are all written.
 
-  It is strict JSON of nested strings, numbers, numpy values, lists, mappings;
-  non-finite numbers become null.
+  It is strict JSON: numbers that are not finite become null.
   """
   text = json.dumps(sealed(summary, folder.path), indent=2, allow_nan=False)
   folder.write(run_folder.SUMMARY, text + '\n')
@@ -48,19 +46,18 @@ def sealed(summary: Mapping[str, Any], folder: pathlib.Path) -> dict[str, Any]:
   return durable_files.seal(values)
 
 
-def _strict_json(value: Any) -> Any:
-  if isinstance(value, Mapping):
-    return {str(key): _strict_json(item) for key, item in value.items()}
-  if isinstance(value, (list, tuple)):
-    return [_strict_json(item) for item in value]
-  if hasattr(value, 'dtype'):
-    array = np.asarray(value)
-    # bfloat16 is not a type of numpy itself: `tolist` would not give floats.
-    wide = array.astype(np.float32) if array.dtype.kind == 'V' else array
-    return _strict_json(wide.tolist())
-  if isinstance(value, float) and not math.isfinite(value):
-    return None
-  return value
+def _strict_json(values: Mapping[str, Any]) -> dict[str, Any]:
+  text = json.dumps(values, default=_plain)
+  return json.loads(text, parse_constant=lambda not_finite: None)
+
+
+def _plain(value: Any) -> Any:
+  """Returns a value of numpy's as numbers of Python's."""
+  array = np.asarray(value)
+  # bfloat16 is not a type of numpy itself: `tolist` would not give floats.
+  return (
+    array.astype(np.float32) if array.dtype.kind == 'V' else array
+  ).tolist()
 
 
 def read(folder: str | os.PathLike) -> dict[str, Any] | None:

@@ -59,7 +59,6 @@ class Cohorts:
   Attributes:
     sample_keys: From `round_num`, `attempt` and `resting` to the keys of those
       that are invited, such as a partial `client_sampling.sample_keys`.
-    faults: What goes wrong with them.
     min_separation: The least number of rounds from one round of a client to its
       next one.
   """

@@ -69,9 +69,6 @@ class RoundLoop:
 
   Attributes:
     process: The process, over clients' keys.
-    cohorts: Draws the clients of a round.
-    checkpoints: Saves the checkpoints, and knows when clients pause.
-    total_rounds, rounds_per_checkpoint: The settings.
     read_weights: From the state to the `ModelWeights` that are evaluated.
     min_completion: Share of the invited clients that must complete a round:
       report, with finite values and a group that exists. With fewer of them the
