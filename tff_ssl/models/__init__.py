@@ -178,9 +178,6 @@ def build(
   Returns:
     A `FunctionalModel` from float32 or int32 [batch, *input_shape] to logits
     [batch, num_classes]; a `SplitModel` where the name is an encoder's.
-
-  Raises:
-    ValueError: If an argument is out of range.
   """
   if user_modules.is_reference(name):
     own_model = importlib.import_module('tff_ssl.models.own_model')

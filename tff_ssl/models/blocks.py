@@ -27,11 +27,7 @@ def check_image_network(
 ) -> None:
   """Raises `ValueError` unless a network for images can have these arguments.
 
-  Args:
-    input_shape: Height, width and channels.
-    num_classes: Number of outputs.
-    norm: Name of a normalisation.
-    smallest: The least height and width that the network has use for.
+  It has use for a height and width of `smallest` at least.
   """
   if (
     len(input_shape) != 3
@@ -209,14 +205,8 @@ def convolution(
 
   Weights are drawn as for ReLU (He et al. 2015): normal, truncated at two
   standard deviations, with variance gain / fan-in; with gain 0 they start at 0.
-
-  Args:
-    x: Keras tensor [batch, height, width, channels].
-    channels: Number of output channels.
-    use_bias: Whether a bias is added.
-    size: Height and width of the kernel, odd.
-    stride: Step of the kernel: sizes of images are divided by it, rounded up.
-    gain: The variance of the weights times their fan-in.
+  The kernel has an odd size. Sizes of images are divided by its stride, rounded
+  up.
   """
   if size > 1 and stride > 1:
     # PyTorch pads all sides alike. 'same' pads an even size, where a stride

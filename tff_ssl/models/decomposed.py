@@ -70,11 +70,7 @@ class Decomposition:
     )
 
   def part(self, name: str) -> functional.FunctionalModel:
-    """Returns the model of which one part is trainable.
-
-    Args:
-      name: 'sigma' or 'psi'.
-    """
+    """Returns the model of which one part, 'sigma' or 'psi', is trainable."""
     joint = self.joint
 
     def predict(trainable, non_trainable, x, *, training, seed=None):
@@ -124,9 +120,6 @@ class Decomposition:
     """Returns joint weights whose `total` is the given one, bit for bit.
 
     psi is to sigma as at first.
-
-    Args:
-      weights: Those of the model.
     """
     theta = tf.nest.flatten(weights.trainable)
     sigma = [value / (1 + self.psi_factor) for value in theta]

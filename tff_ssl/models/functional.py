@@ -121,7 +121,7 @@ def from_keras(
       model's last operation.
   """
   template = keras_template.KerasTemplate(model, input_spec, from_logits)
-  specs = ModelWeights(template.trainable_specs, template.non_trainable_specs)
+  specs = template.weights_spec
 
   # A graph whatever the caller's mode: Keras' eager fast paths want real
   # variables.
@@ -140,13 +140,9 @@ def from_keras(
       return outputs, non_trainable
     return outputs, tf.nest.pack_sequence_as(non_trainable, state)
 
-  if initial_weights is None:
-
-    def draw(seed):
-      return ModelWeights(*template.initial_weights(seed))
-  else:
+  draw = template.initial_weights
+  if initial_weights is not None:
     draw = _same_weights(initial_weights, specs)
-
   return FunctionalModel(
     initial_weights=draw,
     predict=predict,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_federated as tff
 from keras.src.engine import base_layer, base_layer_v1, training, training_v1
 from keras.src.utils import version_utils
 
@@ -44,9 +45,8 @@ class KerasTemplate:
   Attributes:
     input_spec: The `tf.TensorSpec` of a batch of inputs, or a structure of
       them.
-    trainable_specs: List of `tf.TensorSpec`, in the order of the Keras model's
-      `trainable_weights`.
-    non_trainable_specs: The same for `non_trainable_weights`.
+    weights_spec: `ModelWeights` of lists of `tf.TensorSpec`, in the order of
+      the Keras model's `trainable_weights` and `non_trainable_weights`.
     is_random: Whether the model draws random numbers in training.
   """
 
@@ -93,34 +93,19 @@ class KerasTemplate:
     self._non_trainable = _own_bound_variables(
       self._model.non_trainable_weights
     )
+    self.weights_spec = tff.learning.models.ModelWeights(
+      [slot.spec for slot in self._trainable],
+      [slot.spec for slot in self._non_trainable],
+    )
     self._generators = _replace_generators(self._model)
+    self.is_random = bool(self._generators)
     self._classes = _layer_classes(self._model)
     self._has_constants = self._check_purity()
 
-  @property
-  def is_random(self) -> bool:
-    return bool(self._generators)
-
-  @property
-  def trainable_specs(self) -> list[tf.TensorSpec]:
-    return [slot.spec for slot in self._trainable]
-
-  @property
-  def non_trainable_specs(self) -> list[tf.TensorSpec]:
-    return [slot.spec for slot in self._non_trainable]
-
   def call(self, trainable, non_trainable, x, *, training, seed):
-    """Calls the model, in a graph.
+    """Returns the outputs and the new non-trainable weights, in a graph.
 
-    Args:
-      trainable: List of tensors as in `trainable_specs`.
-      non_trainable: List of tensors as in `non_trainable_specs`.
-      x: Tensor or tensors as in `input_spec`.
-      training: Python bool.
-      seed: Integer tensor of shape [2], or None if nothing is drawn.
-
-    Returns:
-      The outputs and the list of new non-trainable weights.
+    The seed, `[2]`, may be None where nothing is drawn.
     """
     arguments = (trainable, non_trainable, x, seed)
     if not self._has_constants:
@@ -142,9 +127,7 @@ class KerasTemplate:
         outputs = tf.nest.map_structure(_softmax_input, outputs)
       return outputs, [slot.tensor for slot in self._non_trainable]
 
-  def initial_weights(
-    self, seed: int
-  ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+  def initial_weights(self, seed: int) -> tff.learning.models.ModelWeights:
     """Runs the initialisers, weight i with a seed derived from (seed, i)."""
     if not isinstance(seed, (int, np.integer)) or seed < 0:
       raise ValueError(f'seed is {seed!r}: give a nonnegative integer.')
@@ -158,7 +141,7 @@ class KerasTemplate:
         with tf.compat.v1.Session() as session:
           arrays.append(session.run(value))
     count = len(self._trainable)
-    return arrays[:count], arrays[count:]
+    return tff.learning.models.ModelWeights(arrays[:count], arrays[count:])
 
   @contextlib.contextmanager
   def _bound(self, trainable, non_trainable, seed) -> Iterator[None]:
@@ -178,10 +161,9 @@ class KerasTemplate:
           generator.start(None)
 
   def _check_purity(self) -> bool:
-    """Traces a training call and refuses what reaches beyond its arguments.
+    """Refuses what reaches beyond the arguments of a training call.
 
-    Returns:
-      Whether the model computes with eager tensors, such as a `tf.constant`.
+    Returns whether the model computes with eager tensors, such as constants.
     """
 
     def probe(trainable, non_trainable, x, seed):
@@ -200,8 +182,7 @@ class KerasTemplate:
     graph = (
       tf.function(probe, autograph=False)
       .get_concrete_function(
-        self.trainable_specs,
-        self.non_trainable_specs,
+        *self.weights_spec,
         self.input_spec,
         tf.TensorSpec([2], tf.int32),
       )

@@ -33,15 +33,10 @@ with epy.lazy_imports():
 # Quarter turns of an image.
 _TURNS = 4
 
-RECONSTRUCTION_LOSS = Setting(
-  'reconstruction_loss',
-  str,
-  'What a reconstruction is compared by.',
-  choices=(
-    'binary_crossentropy',
-    'mean_squared_error',
-    'linear_mean_squared_error',
-  ),
+RECONSTRUCTION_LOSSES = (
+  'binary_crossentropy',
+  'mean_squared_error',
+  'linear_mean_squared_error',
 )
 
 
@@ -108,7 +103,7 @@ class Reconstruction(ProxyTask):
   loss: str = 'binary_crossentropy'
 
   def __post_init__(self):
-    RECONSTRUCTION_LOSS.check(self.loss)
+    checks.choice(RECONSTRUCTION_LOSSES, loss=self.loss)
 
   def build_head(self, num_features, input_shape):
     return dense.dense_decoder(num_features, input_shape)

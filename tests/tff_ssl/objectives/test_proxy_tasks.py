@@ -79,7 +79,7 @@ class TestReconstruction:
     ]
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
-  @pytest.mark.parametrize('loss', proxy_tasks.RECONSTRUCTION_LOSS.choices)
+  @pytest.mark.parametrize('loss', proxy_tasks.RECONSTRUCTION_LOSSES)
   def test_the_best_logits_give_the_images_back(self, loss):
     task = proxy_tasks.Reconstruction(loss)
     images = tf.constant(_images())
@@ -104,7 +104,7 @@ class TestReconstruction:
   def test_head_is_the_papers_decoder_and_other_losses_are_refused(self):
     head = proxy_tasks.Reconstruction().build_head(256, (28, 28, 1))
     assert head.count_params() == 256 * 784 + 784
-    with pytest.raises(ValueError, match="reconstruction_loss must be .*'bce'"):
+    with pytest.raises(ValueError, match="loss must be .*'bce'"):
       proxy_tasks.Reconstruction('bce')
 
 
@@ -237,7 +237,7 @@ class TestAddHead:
     message = f'proxy_task is {re.escape(repr(task))}: give a .*ProxyTask'
     _assert_refused(TypeError, message, model, task)
 
-  @pytest.mark.parametrize('loss', proxy_tasks.RECONSTRUCTION_LOSS.choices)
+  @pytest.mark.parametrize('loss', proxy_tasks.RECONSTRUCTION_LOSSES)
   def test_head_for_images_of_another_shape(self, model, loss):
     class Coloured(proxy_tasks.Reconstruction):
       def build_head(self, num_features, input_shape):
