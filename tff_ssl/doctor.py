@@ -25,10 +25,6 @@ from typing import NamedTuple
 
 OK, NOTE, WRONG = 'ok', 'note', 'WRONG'
 
-# Exit codes.
-_SOUND, _UNSOUND = 0, 1
-_STOPPED = 128 + signal.SIGINT
-
 # As that of `experiments.run`.
 CACHE_DIR = '~/.cache/tff_ssl'
 _DATA_DIR = 'TFF_SSL_DATA_DIR'
@@ -36,10 +32,10 @@ _DATA_DIR = 'TFF_SSL_DATA_DIR'
 _PYTHON = (3, 11)
 # By the tag of TFF's wheel, manylinux_2_31: pip installs it on nothing older.
 _GLIBC = (2, 31)
-# TensorFlow's wheel is compiled for these.
-_NEEDED_UNITS = {'avx': 'AVX'}
-# These change the order of sums, and with it the last bits of results.
-_FURTHER_UNITS = {
+# TensorFlow's wheel is compiled for the first. The others change the order of
+# sums, and with it the last bits of results.
+_UNITS = {
+  'avx': 'AVX',
   'avx2': 'AVX2',
   'fma': 'FMA',
   'avx512f': 'AVX512',
@@ -76,12 +72,7 @@ _LIMIT_S = 200.0
 
 
 class Line(NamedTuple):
-  """What a check has found.
-
-  Attributes:
-    status: `OK`, `NOTE` or `WRONG`.
-    text: A sentence, with the remedy where there is one.
-  """
+  """What a check has found: `OK`, `NOTE` or `WRONG`, and maybe a remedy."""
 
   status: str
   text: str
@@ -121,29 +112,24 @@ def check_packages(
 ) -> Line:
   """Returns whether the packages have the versions that were tested.
 
-  Args:
-    wanted: Versions by name, or patterns such as '2.14.*'.
-    installed: Versions by name; `None` for a package that is missing.
-    source: Who wants them, as the beginning of a sentence: '... has'.
-    remedy: What to do otherwise.
+  The versions that `source` wants may be patterns, such as '2.14.*'.
   """
   missing = [name for name in wanted if installed.get(name) is None]
-  differing = [
+  found = [
     f'{name} {installed[name]}, {source} {version}'
     for name, version in wanted.items()
     if name not in missing
     and not fnmatch.fnmatchcase(str(installed[name]), version)
   ]
-  if not missing and not differing:
-    return Line(OK, f'{len(wanted)} packages are as {source} them')
-  found = differing
   if len(missing) > _MANY:
-    found += [
+    found.append(
       f'{len(missing)} of {len(wanted)} packages are missing '
       f'({_listed(missing)})'
-    ]
+    )
   else:
     found += [f'{name} is missing' for name in missing]
+  if not found:
+    return Line(OK, f'{len(wanted)} packages are as {source} them')
   return Line(WRONG, f'{"; ".join(found)}: {remedy}')
 
 
@@ -171,17 +157,14 @@ def check_processor(flags: frozenset[str], name: str) -> Line:
   """Returns what the processor of this name can do."""
   if not flags:
     return Line(NOTE, 'What the processor can do is unknown here')
-  lacking = [unit for flag, unit in _NEEDED_UNITS.items() if flag not in flags]
-  if lacking:
+  if 'avx' not in flags:
     return Line(
       WRONG,
-      f'{name} has no {" and no ".join(lacking)}, without which TensorFlow '
-      'crashes: use another machine, or let the virtual one show what its host '
-      'has',
+      f'{name} has no AVX, without which TensorFlow crashes: use another '
+      'machine, or let the virtual one show what its host has',
     )
-  units = {**_NEEDED_UNITS, **_FURTHER_UNITS}
-  there = [unit for flag, unit in units.items() if flag in flags]
-  absent = [unit for flag, unit in units.items() if flag not in flags]
+  there = [unit for flag, unit in _UNITS.items() if flag in flags]
+  absent = [unit for flag, unit in _UNITS.items() if flag not in flags]
   without = f', without {", ".join(absent)}' if absent else ''
   return Line(
     OK,
@@ -214,12 +197,7 @@ def check_memory(available: int | None) -> Line:
 
 
 def check_data(folder: str | None, names: Sequence[str] | None) -> Line:
-  """Returns what lies in the folder of data files, if one is named.
-
-  Args:
-    folder: Its path.
-    names: What is in it; `None` where it cannot be read.
-  """
+  """Returns what lies in the folder of data files; `None` is not readable."""
   if folder is None:
     return Line(
       OK,
@@ -243,11 +221,8 @@ def check_computation(
 ) -> Line:
   """Returns whether TensorFlow Federated computes, and whether on a GPU.
 
-  It is tried in a process of its own, which is given up where it hangs.
-
-  Args:
-    program: What prints the names of the GPUs, one per line.
-    limit_s: Seconds for the import and the computation.
+  A program tries it, which prints the names of the GPUs, one per line, and is
+  given up where it hangs.
   """
   try:
     done = subprocess.run(
@@ -393,21 +368,21 @@ def main(argv: Sequence[str]) -> int:
     help=f'folder of the data files; by default {_DATA_DIR}, if set',
   )
   values = parser.parse_args(argv[1:])
-  count = wrong = 0
+  found = []
   for status, text in examine(values.cache_dir, values.data_dir or None):
-    count += 1
-    wrong += status == WRONG
+    found.append(status)
     print(f'{status:5}  {text}', flush=True)
+  wrong = found.count(WRONG)
   if wrong:
-    print(f'{wrong} of {count} checks found something wrong.')
-    return _UNSOUND
-  print('Nothing is wrong.')
-  return _SOUND
+    print(f'{wrong} of {len(found)} checks found something wrong.')
+  else:
+    print('Nothing is wrong.')
+  return int(wrong > 0)
 
 
 if __name__ == '__main__':
   try:
     exit_code = main(sys.argv)
   except KeyboardInterrupt:
-    exit_code = _STOPPED
+    exit_code = 128 + signal.SIGINT
   sys.exit(exit_code)
