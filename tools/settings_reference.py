@@ -11,7 +11,7 @@ import csv
 import pathlib
 import re
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from experiments.config import catalogue, command_line, resolving, usage
 from experiments.config.catalogue import REGISTRIES, Row
@@ -74,6 +74,10 @@ _LABELS = {
 }
 
 
+# By the flag and its value that bring a default, all values that come with it.
+_Chosen: TypeAlias = dict[tuple[str, str], list[Any]]
+
+
 def all_settings() -> str:
   """Returns the page of all settings."""
   declared: dict[str, list[Row]] = {}
@@ -90,17 +94,12 @@ def all_settings() -> str:
   return '\n'.join(lines).rstrip() + '\n'
 
 
-def _chosen_by_tables() -> dict[str, dict[tuple[str, str], list[Any]]]:
-  """Returns the defaults of processes, data sets and alternatives.
-
-  Returns:
-    By name of the setting, and by the flag and its value that bring a default,
-    all the values that come with it.
-  """
-  found: dict[str, dict[tuple[str, str], list[Any]]] = {}
+def _chosen_by_tables() -> Mapping[str, _Chosen]:
+  """Returns the defaults of processes and other alternatives by setting."""
+  found: dict[str, _Chosen] = collections.defaultdict(dict)
 
   def add(name, flag, alternative, value):
-    values = found.setdefault(name, {}).setdefault((flag, alternative), [])
+    values = found[name].setdefault((flag, alternative), [])
     if value not in values:
       values.append(value)
 
@@ -130,7 +129,7 @@ def _chosen_by_tables() -> dict[str, dict[tuple[str, str], list[Any]]]:
 def _entry(
   setting: Setting,
   declared: list[Row],
-  chosen: Mapping[tuple[str, str], list[Any]],
+  chosen: _Chosen,
 ) -> list[str]:
   """Returns the lines of one setting."""
   lines = [f'### `--{setting.name}`', '', _markdown(setting.help), '']
@@ -162,7 +161,7 @@ def _value(setting: Setting) -> str:
 def _defaults(
   setting: Setting,
   declared: list[Row],
-  chosen: Mapping[tuple[str, str], list[Any]],
+  chosen: _Chosen,
 ) -> list[str]:
   """Returns a text for each default and who brings it."""
   common = [d.setting.default for d in declared if d.flag is None]

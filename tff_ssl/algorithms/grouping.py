@@ -36,7 +36,7 @@ Where the authors' code departs from their text, or says what it leaves open:
     own batches and momentum for each, as in the code.
   * `views_forward`: 'auto' is one pass for both views where there is batch
     normalisation, which needs it, else two; 'joint', as in the code, is one
-    pass always; 'separate' is two.
+    pass always.
 """
 
 from __future__ import annotations

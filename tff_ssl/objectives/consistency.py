@@ -39,9 +39,9 @@ with epy.lazy_imports():
 VIEWS_FORWARD = Setting(
   'views_forward',
   str,
-  'Weak and strong view in one forward pass: joint, separate, or auto (joint '
-  'with batch normalisation).',
-  choices=('auto', 'joint', 'separate'),
+  'Weak and strong view in one forward pass: joint, or auto (only with batch '
+  'normalisation).',
+  choices=('auto', 'joint'),
   used_when=(unless('teacher', 'received', 'trains on the strong view alone'),),
 )
 TEACHER = Setting(
@@ -277,11 +277,9 @@ def forward(
     batches: Inputs `[n_i, ...]`, such as the weak and the strong view.
     seeds: A seed for each batch; the first one serves a joint forward pass.
     views_forward: 'joint': one pass over all batches together, as in the code
-      of the grouping paper's authors. Batch normalisation needs it: it must see
-      the views as one batch, and 'separate' raises a `ValueError` there.
-      'separate': a pass for each batch, the same but for dropout, and faster
-      where no gradient flows through a batch. 'auto': joint where the model has
-      moving statistics.
+      of the grouping paper's authors. 'auto': joint where the model has moving
+      statistics, which must be those of all views; else a pass for each batch,
+      the same but for dropout, and faster where no gradient flows through one.
     select: From logits to pseudo-labels and their weights, where the last batch
       is another view of the one before, and the loss takes only those of its
       examples whose weight there is above 0. In separate passes only they go
@@ -292,12 +290,6 @@ def forward(
   Returns:
     Logits `[n_i, d]` of each batch; 0 for examples that did not go through.
   """
-  if views_forward == 'separate' and predict.has_moving_state:
-    raise ValueError(
-      "views_forward='separate' does not fit a model with batch normalisation, "
-      'whose statistics must be those of all views together (and a minibatch '
-      "may have nothing to normalise in one of them): use 'auto' or 'joint'."
-    )
   if views_forward == 'joint' or predict.has_moving_state:
     logits = predict(structures.concat(batches), training=True, seed=seeds[0])
     losses.check_logits(logits)

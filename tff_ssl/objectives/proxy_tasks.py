@@ -390,7 +390,7 @@ def _check_losses(joint, task) -> None:
     if not tf.is_tensor(result) or not wanted.is_compatible_with(result):
       given = type(result).__name__
       if tf.is_tensor(result):
-        given = f'{result.dtype.name}{result.shape}'
+        given = structures.signature(result)
       raise ValueError(
         f'{name} gives losses {given} for inputs of shape {inputs.shape}: give '
         'a float32 vector with one loss per input.'

@@ -104,7 +104,6 @@ def _numpy_loss(logits, threshold):
     ('auto', True, 1, 'trained'),
     ('joint', False, 1, 'trained'),
     ('joint', True, 1, 'trained'),
-    ('separate', False, 2, 'trained'),
     # One pass of the model in training, not two.
     ('auto', False, 1, 'received'),
     ('auto', True, 1, 'received'),
@@ -430,16 +429,6 @@ def test_without_labels_the_supervised_term_is_zero(model):
   unlabelled = tf.divide(*metrics['unlabelled_loss'])
   assert float(loss) == pytest.approx(float(unlabelled))
   assert [float(v) for v in metrics['loss']] == [0.0, 0.0]
-
-
-@pytest.mark.parametrize(
-  'kind', [objectives.SemiSupervised, objectives.ConsistencyRegularization]
-)
-def test_separate_views_do_not_fit_batch_normalisation(kind):
-  normalised = federations.model(4, 3, 'batch', hidden=(5,))
-  objective = kind(ShiftedViews(), views_forward='separate')
-  with pytest.raises(ValueError, match="views_forward='separate'"):
-    objective(_predictor(normalised), _two_batches(), None, _STEP_SEED)
 
 
 @pytest.mark.parametrize('loss', ['crl', 'self_training', 'uda'])
