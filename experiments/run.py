@@ -13,7 +13,6 @@ from experiments.config import (
   usage,
 )
 from experiments.preparing import hardware
-from experiments.running import signals
 from experiments.tables import recipes
 from tff_ssl import models
 
@@ -68,7 +67,7 @@ def main(argv: list[str]) -> int:
       # Read now: by the end of the run, the table may be another one.
       facts = recipes.facts(settings)
       building, training = _import_runner()
-      with signals.GracefulStop() as stop:
+      with command_line.GracefulStop() as stop:
         opened = building.Run.open(settings)
         training.run(opened, folder, facts, stop)
       return stop.exit_code

@@ -62,7 +62,7 @@ _ROOMS = {
     'measuring',
     'preparing',
   },
-  'experiments.tables': {'config', 'artifacts', 'preparing', 'running'},
+  'experiments.tables': {'config', 'artifacts', 'preparing'},
   'experiments.reporting': {'config', 'artifacts', 'tables'},
 }
 

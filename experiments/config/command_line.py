@@ -1,5 +1,6 @@
-"""How each command begins and ends, whatever it does."""
+"""How each command begins, is stopped and ends, whatever it does."""
 
+import contextlib
 import os
 import select
 import signal
@@ -11,6 +12,8 @@ from typing import NoReturn
 REFUSED = 2
 # The exit code by which a shell reports that a closed pipe ended a program.
 UNREAD = 128 + signal.SIGPIPE
+# They stop a command; nothing that was saved is lost.
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(main: Callable[[], int]) -> NoReturn:
@@ -57,3 +60,76 @@ def _has_lost_its_reader(stream) -> bool:
   except (AttributeError, OSError, ValueError):
     return False  # No file, as in a notebook, or closed.
   return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+class RoundDropped(BaseException):
+  """Raised by the first signal inside `GracefulStop.droppable`.
+
+  It is not an `Exception`, so that no handler takes it for a failed round.
+  """
+
+
+class SignalHandler:
+  """While it is entered, a subclass handles SIGTERM and SIGINT.
+
+  Only the main thread can use it. The earlier handlers are restored at the end.
+  """
+
+  def _handle(self, signal_number: int, frame) -> None:
+    raise NotImplementedError
+
+  def __enter__(self):
+    self._earlier = {
+      number: signal.signal(number, self._handle) for number in _SIGNALS
+    }
+    return self
+
+  def __exit__(self, *unused) -> None:
+    for number, handler in self._earlier.items():
+      signal.signal(number, handler)
+
+
+class GracefulStop(SignalHandler):
+  """Turns the first SIGTERM or SIGINT into a request to stop.
+
+  The second one ends the process at once with exit code 128 + its number.
+  """
+
+  def __init__(self):
+    # The first signal, if any.
+    self.signal_number: int | None = None
+    self._is_droppable = False
+
+  @property
+  def requested(self) -> bool:
+    """Whether a signal has come."""
+    return self.signal_number is not None
+
+  @property
+  def exit_code(self) -> int:
+    """143 after SIGTERM, 130 after SIGINT, 0 without either."""
+    return 128 + self.signal_number if self.requested else 0
+
+  @contextlib.contextmanager
+  def droppable(self):
+    """Marks work that a stopped run may drop, since a resumed run repeats it.
+
+    The first signal inside raises `RoundDropped`.
+    """
+    self._is_droppable = True
+    try:
+      yield
+    finally:
+      self._is_droppable = False
+
+  def _handle(self, signal_number: int, frame) -> None:
+    del frame  # Python's handlers take it.
+    if self.requested:
+      # Without a clean-up that could block: all that is saved is on the disk.
+      os._exit(128 + signal_number)
+    self.signal_number = signal_number
+    # Not `print`: the signal may come in the middle of another print.
+    name = signal.Signals(signal_number).name
+    os.write(2, f'{name}: stopping; send it again to end at once.\n'.encode())
+    if self._is_droppable:
+      raise RoundDropped

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
+from experiments.config import command_line
 from experiments.measuring.evaluation import (
   FinishedRound,
   Measurement,
   MeasurementBefore,
 )
-from experiments.running import signals
 from experiments.running.participants import Cohorts
 from experiments.running.run_checkpoints import RunCheckpoints
 from tff_ssl import checks
@@ -91,7 +91,7 @@ class RoundLoop:
     state,
     first_round: int,
     *,
-    stop: signals.GracefulStop,
+    stop: command_line.GracefulStop,
     measurements: Sequence[Measurement],
     before: Sequence[MeasurementBefore] = (),
     logs: Sequence[Callable[[int, dict[str, object]], None]],

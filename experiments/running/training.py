@@ -14,7 +14,7 @@ from experiments.artifacts import (
   run_folder,
   versions,
 )
-from experiments.config import catalogue
+from experiments.config import catalogue, command_line
 from experiments.config import settings as settings_lib
 from experiments.measuring import (
   client_evaluation,
@@ -32,7 +32,6 @@ from experiments.running import (
   progress,
   round_loop,
   run_checkpoints,
-  signals,
   summary,
 )
 from tff_ssl import compiled
@@ -47,7 +46,7 @@ def run(
   opened: building.Run,
   folder: run_folder.RunFolder,
   recipe_facts: dict[str, object],
-  stop: signals.GracefulStop,
+  stop: command_line.GracefulStop,
 ) -> None:
   """Trains a run, or resumes it; its summary says `recipe_facts`, too.
 
@@ -317,5 +316,5 @@ def _failures_of_a_run() -> Iterator[None]:
       f'A round failed: {processes.first_cause(error)}; mend that, and start '
       'again to continue.'
     ) from error
-  except signals.RoundDropped:
+  except command_line.RoundDropped:
     pass

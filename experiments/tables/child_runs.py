@@ -18,7 +18,6 @@ from experiments.config import command_line
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
 from experiments.preparing import hardware, reading
-from experiments.running import signals
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _NOT_TRIED, _GO_ON = 'the others are not tried', 'the others go on'
@@ -178,7 +177,7 @@ class Tally:
     print(text, flush=True)
 
 
-class _Relay(signals.SignalHandler):
+class _Relay(command_line.SignalHandler):
   """Passes this process's signals on to the run that it waits for."""
 
   def __init__(self):

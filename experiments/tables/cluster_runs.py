@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 
 from experiments.artifacts import opening
+from experiments.config import command_line
 from experiments.config.usage import UsageError
-from experiments.running import signals
 from experiments.tables import child_runs
 from tff_ssl.common.setting import Setting
 from tff_ssl.simulation import processes, ray_cluster
@@ -73,7 +73,7 @@ def run_all(
     )
   tally = child_runs.Tally(runs)
   remote = ray.remote(num_cpus=cores, max_retries=_MAX_RETRIES)(processes.run)
-  with signals.GracefulStop() as stop:
+  with command_line.GracefulStop() as stop:
     waiting = {}
     for run in tally.waiting:
       print(f'--- {run.name}: {run.settings.run_dir}', flush=True)

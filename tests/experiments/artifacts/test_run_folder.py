@@ -1,12 +1,10 @@
-"""The run folder: one run at a time, its flags, and how it is told to end."""
+"""The run folder: one run at a time, and its flags."""
 
 import fcntl
 import json
 import math
 import os
-import signal
 import subprocess
-import time
 
 import ml_dtypes
 import numpy as np
@@ -15,7 +13,6 @@ import pythons
 from absl import flags as absl_flags
 
 from experiments.artifacts import durable_files, results, run_folder
-from experiments.running import signals
 
 
 def start(program, *arguments):
@@ -326,63 +323,3 @@ def test_left_over_temporaries_are_swept(tmp_path):
   left.write_text('half')
   with run_folder.RunFolder(tmp_path):
     assert not left.exists()
-
-
-LOOP = """
-import sys, time
-from experiments.running import signals
-with signals.GracefulStop() as stop:
-  print('ready', flush=True)
-  for _ in range(200):
-    if stop.requested:
-      break
-    time.sleep(0.05)
-  while sys.argv[1] == 'stubborn':
-    time.sleep(0.05)
-  print('saved', flush=True)
-sys.exit(stop.exit_code)
-"""
-
-
-@pytest.mark.parametrize(
-  'number, code', [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
-)
-def test_first_signal_stops_after_the_round(number, code):
-  run = start(LOOP, 'polite')
-  assert run.stdout.readline() == 'ready\n'
-  run.send_signal(number)
-  out, err = run.communicate(timeout=30)
-  assert (out, run.returncode) == ('saved\n', code)
-  assert err == f'{number.name}: stopping; send it again to end at once.\n'
-
-
-def test_second_signal_ends_at_once():
-  run = start(LOOP, 'stubborn')
-  assert run.stdout.readline() == 'ready\n'
-  run.send_signal(signal.SIGTERM)
-  assert run.stderr.readline().startswith('SIGTERM')
-  run.send_signal(signal.SIGINT)
-  began = time.monotonic()
-  out, _ = run.communicate(timeout=30)
-  assert (out, run.returncode) == ('', 130)
-  assert time.monotonic() - began < 15
-
-
-def test_droppable_round_is_dropped_and_handlers_come_back():
-  earlier = signal.getsignal(signal.SIGTERM)
-  with signals.GracefulStop() as stop:
-    assert not stop.requested and stop.exit_code == 0
-    with pytest.raises(signals.RoundDropped), stop.droppable():
-      os.kill(os.getpid(), signal.SIGTERM)
-      time.sleep(5)
-    assert stop.requested and stop.exit_code == 143
-  assert signal.getsignal(signal.SIGTERM) == earlier
-
-
-def test_outside_a_droppable_round_nothing_is_raised():
-  with signals.GracefulStop() as stop:
-    with stop.droppable():
-      pass
-    os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(0.01)
-    assert stop.exit_code == 130

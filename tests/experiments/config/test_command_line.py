@@ -1,9 +1,11 @@
-"""Commands whose output is read to its first line only, as `| head -1` does."""
+"""Commands whose reader goes, as `| head -1` does, or that are told to end."""
 
 import io
 import os
+import signal
 import subprocess
 import sys
+import time
 import types
 
 import pytest
@@ -106,3 +108,68 @@ def test_a_broken_pipe_of_something_else_is_no_end():
 
   with pytest.raises(BrokenPipeError):
     command_line.run(fail)
+
+
+LOOP = """
+import sys, time
+from experiments.config import command_line
+with command_line.GracefulStop() as stop:
+  print('ready', flush=True)
+  for _ in range(200):
+    if stop.requested:
+      break
+    time.sleep(0.05)
+  while sys.argv[1] == 'stubborn':
+    time.sleep(0.05)
+  print('saved', flush=True)
+sys.exit(stop.exit_code)
+"""
+
+
+def start_loop(manners):
+  pipes = dict.fromkeys(('stdin', 'stderr'), subprocess.PIPE)
+  return pythons.start('-c', LOOP, manners, **pipes)
+
+
+@pytest.mark.parametrize(
+  'number, code', [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+)
+def test_first_signal_stops_after_the_round(number, code):
+  run = start_loop('polite')
+  assert run.stdout.readline() == 'ready\n'
+  run.send_signal(number)
+  out, err = run.communicate(timeout=30)
+  assert (out, run.returncode) == ('saved\n', code)
+  assert err == f'{number.name}: stopping; send it again to end at once.\n'
+
+
+def test_second_signal_ends_at_once():
+  run = start_loop('stubborn')
+  assert run.stdout.readline() == 'ready\n'
+  run.send_signal(signal.SIGTERM)
+  assert run.stderr.readline().startswith('SIGTERM')
+  run.send_signal(signal.SIGINT)
+  began = time.monotonic()
+  out, _ = run.communicate(timeout=30)
+  assert (out, run.returncode) == ('', 130)
+  assert time.monotonic() - began < 15
+
+
+def test_droppable_round_is_dropped_and_handlers_come_back():
+  earlier = signal.getsignal(signal.SIGTERM)
+  with command_line.GracefulStop() as stop:
+    assert not stop.requested and stop.exit_code == 0
+    with pytest.raises(command_line.RoundDropped), stop.droppable():
+      os.kill(os.getpid(), signal.SIGTERM)
+      time.sleep(5)
+    assert stop.requested and stop.exit_code == 143
+  assert signal.getsignal(signal.SIGTERM) == earlier
+
+
+def test_outside_a_droppable_round_nothing_is_raised():
+  with command_line.GracefulStop() as stop:
+    with stop.droppable():
+      pass
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.01)
+    assert stop.exit_code == 130
