@@ -215,7 +215,11 @@ def build_gradient_diversity(
     task = client_task.read_task(sent, initial_hparams(), data, data_spec)
     update, group = local_update(task)
     if group is None:
-      _check_one_group(num_groups)
+      if num_groups > 1:
+        raise ValueError(
+          f'num_groups is {num_groups}, but local_update returns no group: use '
+          'num_groups=1, or return the group beside the update.'
+        )
       group = tf.constant(0)
     vectors = (client_gradient(task), update.delta.trainable)
     _, usable = faults.find_faults(update, task.examples, vectors)
@@ -272,14 +276,6 @@ def _check_server(update, gradient, optimizer_type):
     raise ValueError(
       f'server_optimizer_type is {optimizer_type}, but server_update is None: '
       'leave it out for a process whose server does not train.'
-    )
-
-
-def _check_one_group(num_groups):
-  if num_groups > 1:
-    raise ValueError(
-      f'num_groups is {num_groups}, but local_update returns no group: use '
-      'num_groups=1, or return the group beside the update.'
     )
 
 
@@ -455,7 +451,7 @@ def _server_functions(server, start_of):
     )
     return tf.nest.map_structure(
       tf.subtract,
-      server.first_replica(result.weights).trainable,
+      stacks.row(result.weights, 0).trainable,
       start.trainable,
     )
 

@@ -58,7 +58,7 @@ from tff_ssl.plans import TrainingPlan, Wiring
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_ssl import compat, templates
+  from tff_ssl import compat, stacks, templates
   from tff_ssl.models import decomposed, functional
   from tff_ssl.templates import averaging, helper_clients
   from tff_ssl.templates import server_training as training_at_server
@@ -291,7 +291,7 @@ def build_fedmatch_server(
       training_at_server.build_server_training,
       of_sigma,
       lambda weights, trained, change: parts.put(
-        of_sigma.first_replica(trained), 'sigma'
+        stacks.row(trained, 0), 'sigma'
       ),
       server_start=lambda weights, change: parts.take(
         parts.add_to_psi(weights, change), 'sigma'

@@ -39,11 +39,8 @@ class DividedContext(compat.SyncContext):
   ):
     """Initializes the context.
 
-    Args:
-      local: Computes what cannot be divided, and what follows the clients.
-      compute_parts: Computes the parts.
-      num_parts: Into how many parts the clients of a round are cut; as many as
-        there are clients, if that is less.
+    `local` computes what cannot be divided, and what follows the clients. The
+    parts are as many as there are clients, if that is less than `num_parts`.
     """
     self._local = local
     self._compute_parts = compute_parts

@@ -41,16 +41,11 @@ class InProcessContext(compat.SyncContext):
     device: str | None = None,
     warn_after_s: float = 600.0,
   ):
-    """Initializes the context.
+    """Initializes the context; see `contexts.build_context`.
 
-    Args:
-      default_num_clients: Number of clients where the arguments do not tell.
-      clients_at_once: How many clients are computed at a time; by default one
-        on each core.
-      device: Where TensorFlow computes, such as `'/CPU:0'`; by default it
-        decides.
-      warn_after_s: Seconds after which a computation that has not ended is
-        logged, with the clients that it waits for.
+    By default TensorFlow decides on the device, such as `'/CPU:0'`. After
+    `warn_after_s` seconds, and again after as many, a computation that has not
+    ended is logged, with the clients that it waits for.
     """
     # By default glibc gives each of many threads an arena of its own, over all
     # of which buffers of the size of a model scatter.
@@ -66,11 +61,8 @@ class InProcessContext(compat.SyncContext):
   def invoke(self, comp: compat.Computation, arg=None):
     """Computes `comp` on `arg`.
 
-    Raises:
-      tf.errors.OpError: What TensorFlow raises, with the client that it
-        happened at.
-      NotImplementedError: If the computation has a part that this context does
-        not run, such as one of JAX.
+    An error of TensorFlow says at which client it happened. What this context
+    does not run, such as a part in JAX, is a `NotImplementedError`.
     """
     types = comp.type_signature
     num_clients = self._default_num_clients

@@ -143,7 +143,7 @@ class Program:
     comp: compat.Computation,
     functions: tensorflow_blocks.TensorFlowBlocks,
   ):
-    """Compiles a computation; `InProcessContext.invoke` says which it can."""
+    """Compiles a computation; one of JAX is a `NotImplementedError`."""
     self._functions = functions
     tree, _ = tff.tensorflow.replace_intrinsics_with_bodies(
       comp.to_building_block()

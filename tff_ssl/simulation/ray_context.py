@@ -213,12 +213,14 @@ class _Pool:
     return call.result()
 
   def _start(self) -> _Process:
+    # By these, TensorFlow computes as it does here.
+    variables = {k: v for k, v in os.environ.items() if k.startswith('TF_')}
     # What is lost is computed anew here, at once and by another process.
     actor_class = self._ray.remote(
       num_cpus=self._equipment.cores,
       max_restarts=0,
       max_task_retries=0,
-      runtime_env={'env_vars': _tensorflow_variables()},
+      runtime_env={'env_vars': variables},
     )(ray_worker.RayWorker)
 
     def start():
@@ -338,11 +340,6 @@ class _Pool:
     # In a list, the reference stays one: a process that knows the computation
     # does not read it.
     return hashlib.sha256(text).hexdigest(), [self._call(self._ray.put, text)]
-
-
-def _tensorflow_variables() -> dict[str, str]:
-  """Returns the variables by which TensorFlow computes as it does here."""
-  return {k: v for k, v in os.environ.items() if k.startswith('TF_')}
 
 
 def _split(arguments, types) -> tuple[dict, list[dict]]:

@@ -23,16 +23,11 @@ from tff_ssl import compat
 _ANONYMOUS = b'cd2c89b7-88b7-44c8-ad83-06c2a9158347'
 
 
-def _attributes() -> tuple:
-  # Grappler takes time in the first round, and works on functions of data sets
-  # anew at each call. Later rounds gain a few hundredths from it.
-  config = compat.ConfigProto()
-  config.graph_options.rewrite_options.disable_meta_optimizer = True
-  config.allow_soft_placement = True
-  return 'executor_type', '', 'config_proto', config.SerializeToString()
-
-
-_ATTRIBUTES = _attributes()
+_CONFIG = compat.ConfigProto(allow_soft_placement=True)
+# Grappler takes time in the first round, and works on functions of data sets
+# anew at each call. Later rounds gain a few hundredths from it.
+_CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
+_ATTRIBUTES = 'executor_type', '', 'config_proto', _CONFIG.SerializeToString()
 # Their kernels have one thread each, and a function one kernel for all calls.
 _ONE_AT_A_TIME = ('ReduceDataset', 'DatasetToSingleElement')
 _NO_ATTRIBUTES: dict = {}
@@ -49,15 +44,12 @@ def bare(tensor: tf.Tensor) -> tf.Tensor:
 
 
 class TensorFlowBlocks:
-  """Makes blocks to functions; equal blocks share one as long as it lives."""
+  """Makes blocks to functions; equal blocks share one as long as it lives.
+
+  As many calls may run at a time as there are slots, each in one of its own.
+  """
 
   def __init__(self, num_slots: int, device: str | None = None):
-    """Initializes the store.
-
-    Args:
-      num_slots: How many calls may run at a time, each in a slot of its own.
-      device: As of `InProcessContext`.
-    """
     self._num_slots, self._device = num_slots, device
     self._functions = weakref.WeakValueDictionary()
 

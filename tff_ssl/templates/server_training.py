@@ -118,25 +118,14 @@ class ServerTraining:
         optimizer_state=optimizer_state,
       )
 
-    own_seed = randomness.server_seed(seed, round_num)
-
-    def seed_of(replica):
-      return randomness.fold_in(
-        randomness.fold_in(own_seed, randomness.Purpose.REPLICA), replica
-      )
-
+    seeds = [randomness.server_seed(seed, round_num)]
+    if self.num_replicas > 1:
+      root = randomness.fold_in(seeds[0], randomness.Purpose.REPLICA)
+      seeds = [randomness.fold_in(root, i) for i in range(self.num_replicas)]
     return stacks.stack(
-      train(
-        stacks.row(optimizer_state, i),
-        own_seed if self.num_replicas == 1 else seed_of(i),
-      )
-      for i in range(self.num_replicas)
+      train(stacks.row(optimizer_state, i), replica_seed)
+      for i, replica_seed in enumerate(seeds)
     )
-
-  @staticmethod
-  def first_replica(weights: ModelWeights) -> ModelWeights:
-    """Returns the first of the replicas' weights, which are stacked."""
-    return stacks.row(weights, 0)
 
   def read_examples(self) -> client_task.Examples:
     """Returns the labelled examples, an ordered dict of tensors.
@@ -188,7 +177,7 @@ class FineTuning(ServerTraining):
     if not self.statistics.has_any:
       return result
     weights = self.statistics.recompute(
-      self.first_replica(result.weights),
+      stacks.row(result.weights, 0),
       self.read_examples()['x'],
       randomness.fold_in(
         randomness.server_seed(seed, round_num), randomness.Purpose.STATISTICS
@@ -260,7 +249,7 @@ def build_alternate_training(
   def step(state, weights, aggregate):
     del aggregate
     trained = _train(server, weights, state)
-    weights = server.first_replica(trained.weights)
+    weights = stacks.row(trained.weights, 0)
     return weights, trained.optimizer_state, _measured(trained)
 
   def update(state, weights, delta):
@@ -302,7 +291,7 @@ def build_server_first(
     def train():
       trained = _train(server, weights, state)
       return (
-        server.first_replica(trained.weights),
+        stacks.row(trained.weights, 0),
         trained.optimizer_state,
         _measured(trained),
       )
