@@ -1,7 +1,6 @@
 """The folder of one run: its lock, its files, and the flags it began with."""
 
 import contextlib
-import errno
 import fcntl
 import os
 import pathlib
@@ -84,14 +83,20 @@ def check_fingerprint(
     )
 
 
-def _flag_text(name: str, value: Any) -> str:
-  text = str(value).lower() if isinstance(value, bool) else str(value)
-  if text != text.strip() or '\n' in text or '\r' in text:
-    raise ValueError(
-      f'--{name}={text!r} cannot be kept in a flag file: remove its line '
-      'breaks and outer spaces.'
-    )
-  return text
+def _flag_texts(flags: Mapping[str, Any]) -> dict[str, str]:
+  """Returns the values in a flag file, which has none for what is None."""
+  texts = {}
+  for name, value in sorted(flags.items()):
+    if value is None:
+      continue
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if text != text.strip() or '\n' in text or '\r' in text:
+      raise ValueError(
+        f'--{name}={text!r} cannot be kept in a flag file: remove its line '
+        'breaks and outer spaces.'
+      )
+    texts[name] = text
+  return texts
 
 
 def _check_is_ours(path: pathlib.Path, names: Collection[str]) -> None:
@@ -130,10 +135,8 @@ def _first_bytes(path: pathlib.Path) -> bytes:
     return b''
 
 
-def _not_created(path: pathlib.Path, reason: str) -> ValueError:
-  return ValueError(
-    f'run_dir={path} cannot be created: {reason}; choose another folder.'
-  )
+def _unusable(path: pathlib.Path, why: str) -> ValueError:
+  return ValueError(f'run_dir={path} {why}; choose another folder.')
 
 
 def _names_in(path: pathlib.Path) -> frozenset[str]:
@@ -141,7 +144,7 @@ def _names_in(path: pathlib.Path) -> frozenset[str]:
   try:
     status = path.stat()
   except OSError as error:
-    raise _not_created(path, error.strerror) from error
+    raise _unusable(path, f'cannot be created: {error.strerror}') from error
   if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
     raise ValueError(
       f'run_dir={path} belongs to or can be written by other users '
@@ -151,9 +154,7 @@ def _names_in(path: pathlib.Path) -> frozenset[str]:
   try:
     names = frozenset(os.listdir(path))
   except OSError as error:
-    raise ValueError(
-      f'run_dir={path} cannot be read: {error.strerror}; choose another folder.'
-    ) from error
+    raise _unusable(path, f'cannot be read: {error.strerror}') from error
   _check_is_ours(path, names)
   return names
 
@@ -188,12 +189,7 @@ def check_flags(
   """Compares flags with a flag file, if there is one."""
   stored = read_flags(file)
   if stored is not None:
-    now = {
-      name: _flag_text(name, value)
-      for name, value in flags.items()
-      if value is not None
-    }
-    check_fingerprint(stored, now, free)
+    check_fingerprint(stored, _flag_texts(flags), free)
 
 
 def inspect(
@@ -206,9 +202,9 @@ def inspect(
   if not path.is_dir():
     nearest = next(p for p in (path, *path.parents) if p.exists())
     if not nearest.is_dir():
-      raise _not_created(path, os.strerror(errno.EEXIST))
+      raise _unusable(path, 'cannot be created: File exists')
     if not os.access(nearest, os.W_OK | os.X_OK):
-      raise _not_created(path, os.strerror(errno.EACCES))
+      raise _unusable(path, 'cannot be created: Permission denied')
     return
   _names_in(path)
   with contextlib.suppress(FileNotFoundError), (path / _LOCK).open() as lock:
@@ -258,7 +254,8 @@ class RunFolder:
       try:
         self._made += durable_files.make_folders(self.path)
       except OSError as error:
-        raise _not_created(self.path, error.strerror) from error
+        why = f'cannot be created: {error.strerror}'
+        raise _unusable(self.path, why) from error
       self._before = _names_in(self.path)
       lock = self.path / _LOCK
       try:
@@ -266,10 +263,8 @@ class RunFolder:
       except FileNotFoundError:
         continue
       except OSError as error:
-        raise ValueError(
-          f'run_dir={self.path} is not writable: {error.strerror}; choose '
-          'another folder.'
-        ) from error
+        why = f'is not writable: {error.strerror}'
+        raise _unusable(self.path, why) from error
       try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
       except BlockingIOError:
@@ -342,13 +337,9 @@ class RunFolder:
       ) from error
 
   def write_flags(self, flags: Mapping[str, Any]) -> None:
-    """Writes the flag file, which `--flagfile` reads, without what is None."""
-    lines = [
-      f'--{name}={_flag_text(name, value)}\n'
-      for name, value in sorted(flags.items())
-      if value is not None
-    ]
-    self.write(FLAGS, ''.join(lines))
+    """Writes the flag file, which `--flagfile` reads."""
+    texts = _flag_texts(flags).items()
+    self.write(FLAGS, ''.join(f'--{name}={text}\n' for name, text in texts))
 
   def require_free_space(self, needed_bytes: int) -> None:
     """Checks, before a run spends hours, that its files will fit."""
