@@ -1,7 +1,9 @@
 """README and documentation: links, names and commands."""
 
+import ast
 import collections
 import pathlib
+import pkgutil
 import re
 import shlex
 
@@ -14,11 +16,14 @@ from sklearn import datasets as sklearn_datasets
 
 import tff_ssl
 from experiments import predict, reproduce, run, tune
+from experiments.config import catalogue
+from experiments.tables import recipes
 from tff_ssl.algorithms import PROCESSES
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _README = _ROOT / 'README.md'
 _PROGRAM = _ROOT / 'docs' / 'how_to' / 'tff_program.md'
+_PAPERS = _ROOT / 'docs' / 'reference' / 'papers.md'
 _PAGES = sorted(
   {
     _README,
@@ -101,15 +106,60 @@ def test_links_resolve():
   assert not broken
 
 
+def _tests_of(file):
+  """The tests of a file, each as `name` or `Class::name`."""
+  found = set()
+  for node in ast.parse(_text(_ROOT / file)).body:
+    found.add(getattr(node, 'name', None))
+    if isinstance(node, ast.ClassDef):
+      names = (getattr(part, 'name', None) for part in node.body)
+      found |= {f'{node.name}::{name}' for name in names}
+  return found
+
+
 def test_tests_that_pages_name_exist():
-  named = {
-    found
-    for page in _PAGES
-    for found in re.findall(r'`(tests/[\w/]+\.py)::(\w+)`', _text(page))
-  }
+  named = collections.defaultdict(set)
+  for page in _PAGES:
+    for file, name in re.findall(
+      r'`(tests/[\w/]+\.py)::([\w:]+)`', _text(page)
+    ):
+      named[file].add(name)
   assert named
-  for file, name in named:
-    assert f'def {name}(' in _text(_ROOT / file), (file, name)
+  for file, names in named.items():
+    assert not names - _tests_of(file), file
+
+
+def test_names_on_the_page_of_the_papers_exist():
+  text = _text(_PAPERS)
+  for name in re.findall(r'`((?:tff_ssl|datasets)(?:\.\w+)+)`', text):
+    assert pkgutil.resolve_name(name) is not None
+  linked = set(re.findall(r'{py:obj}`tff_ssl\.(\w+)`', text))
+  assert linked and linked <= set(tff_ssl.__all__)
+  settings = catalogue.known()
+  registries = {**catalogue.REGISTRIES, 'model': tff_ssl.MODELS}
+  for name, value in re.findall(r'`--(\w+)(?:=([^`]+))?`', text):
+    if name != 'table':
+      choices = registries.get(name, settings[name].choices)
+      assert value in choices or not (value and choices), (name, value)
+
+
+def test_the_page_of_the_papers_has_all_their_tables():
+  rows = re.findall(
+    r'^\|.*\| `--table=(\w+)`.*\| (\w+)[^|]*\|$', _text(_PAPERS), re.M
+  )
+  of_papers = re.compile(
+    '(ssfl|fedlabel|fedul)_(table|figure|[de][0-9])|label_hungry_chart'
+  )
+  tables = filter(of_papers.match, recipes.tables())
+  assert sorted(rows) == [
+    (
+      table,
+      'figures'
+      if any(row.published is not None for row in recipes.load(table).values())
+      else 'settings',
+    )
+    for table in sorted(tables)
+  ]
 
 
 def test_every_public_name_has_an_entry():
