@@ -72,12 +72,7 @@ class PlainViews:
     del seed
     return self.plain(examples)
 
-  def strong(
-    self, examples: protocols.Structure, seed: tf.Tensor
-  ) -> protocols.Structure:
-    """Returns `plain(examples)`; the seed is not used."""
-    del seed
-    return self.plain(examples)
+  strong = weak
 
 
 def check_normalisation(mean: float, stddev: float) -> None:

@@ -280,32 +280,30 @@ def _checked_tensor(x, spec: tf.TensorSpec) -> tf.Tensor:
   return x
 
 
-def _checked_weights(name: str, weights, specs) -> list[tf.Tensor]:
+def _checked_weights(kind: str, weights, specs) -> list[tf.Tensor]:
   tensors = [tf.convert_to_tensor(w) for w in tf.nest.flatten(weights)]
-  if len(tensors) != len(specs) or not all(
-    spec.is_compatible_with(tensor)
-    for spec, tensor in zip(specs, tensors, strict=True)
-  ):
-    raise ValueError(
-      f'{name} holds {[*map(structures.signature, tensors)]}, but this model '
-      f'has {[*map(structures.signature, specs)]}: give weights like those of '
-      'initial_weights(seed).'
-    )
+  _check_kind(kind, tensors, specs)
   return tensors
 
 
 def check_weights(weights: ModelWeights, specs: ModelWeights) -> None:
   """Raises `ValueError` unless number, shapes and dtypes are as specified."""
   for kind in ('trainable', 'non_trainable'):
-    given, wanted = (
-      [*map(structures.signature, tf.nest.flatten(getattr(each, kind)))]
-      for each in (weights, specs)
+    values = tf.nest.flatten(getattr(weights, kind))
+    _check_kind(kind, values, tf.nest.flatten(getattr(specs, kind)))
+
+
+def _check_kind(kind: str, values, specs) -> None:
+  values = [v if hasattr(v, 'dtype') else np.asarray(v) for v in values]
+  if len(values) != len(specs) or not all(
+    spec.is_compatible_with(tf.TensorSpec(value.shape, value.dtype))
+    for spec, value in zip(specs, values, strict=True)
+  ):
+    given, wanted = ([*map(structures.signature, x)] for x in (values, specs))
+    raise ValueError(
+      f'The {kind} weights are {given}, but this model has {wanted} there: '
+      'take them from a model of the same architecture.'
     )
-    if given != wanted:
-      raise ValueError(
-        f'The new {kind} weights are {given}, but this model has {wanted} '
-        'there: take them from a model of the same architecture.'
-      )
 
 
 def as_functional(model: Any) -> tuple[FunctionalModel, Any]:

@@ -99,7 +99,11 @@ class KerasTemplate:
     )
     self._generators = _replace_generators(self._model)
     self.is_random = bool(self._generators)
-    self._classes = _layer_classes(self._model)
+    self._classes = {
+      type(module)
+      for module in [self._model, *self._model.submodules]
+      if isinstance(module, tf.keras.layers.Layer)
+    }
     self._has_constants = self._check_purity()
 
   def call(self, trainable, non_trainable, x, *, training, seed):
@@ -328,14 +332,6 @@ def _fix_statistics(layer, mean, variance) -> None:
   del layer.adapt_mean, layer.adapt_variance, layer.count
 
 
-def _layer_classes(model) -> set[type]:
-  return {
-    type(module)
-    for module in [model, *model.submodules]
-    if isinstance(module, tf.keras.layers.Layer)
-  }
-
-
 @contextlib.contextmanager
 def _keras_2_classes(classes: Iterable[type]) -> Iterator[None]:
   """Lets layers made in eager mode be called whatever was made since.
@@ -367,22 +363,19 @@ def _find_input_spec(model, input_spec) -> protocols.Structure:
   known = getattr(model, 'inputs', None) or []
   if input_spec is not None:
     _check_inputs(model, known, input_spec)
-    return tf.nest.map_structure(_of_a_batch, input_spec)
-  if not known:
+  elif not known:
     raise ValueError(
       f'input_spec is None, but the Keras model {model.name!r} does not know '
       'its input: give the tf.TensorSpec of a batch.'
     )
-  if len(known) == 1:
-    return _of_a_batch(known[0])
-  return collections.OrderedDict(
-    (name, _of_a_batch(each))
-    for name, each in zip(model.input_names, known, strict=True)
+  elif len(known) == 1:
+    (input_spec,) = known
+  else:
+    names = model.input_names
+    input_spec = collections.OrderedDict(zip(names, known, strict=True))
+  return tf.nest.map_structure(
+    lambda each: tf.TensorSpec([None, *each.shape[1:]], each.dtype), input_spec
   )
-
-
-def _of_a_batch(tensor) -> tf.TensorSpec:
-  return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
 
 
 def _check_inputs(model, known, input_spec) -> None:

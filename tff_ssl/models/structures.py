@@ -7,7 +7,6 @@ dimensions are all the same n, the number of examples.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tff_ssl import compat, protocols
@@ -87,6 +86,4 @@ def describe(specs: protocols.Structure) -> str:
 
 def signature(value: Any) -> str:
   """Returns dtype and shape of an array, a tensor or a spec in words."""
-  if not hasattr(value, 'dtype'):
-    value = np.asarray(value)
   return f'{tf.as_dtype(value.dtype).name}{tf.TensorShape(value.shape)}'

@@ -85,11 +85,7 @@ _SETTINGS = {
 
 @functools.cache
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
-  """Returns the digits in a fixed random order.
-
-  Returns:
-    Images `float32 [1797, 8, 8, 1]` in [0, 1] and labels `int32 [1797]`.
-  """
+  """Returns images in [0, 1] and their labels, in a fixed random order."""
   digits = sklearn.datasets.load_digits()
   order = np.random.default_rng(0).permutation(len(digits.target))
   images = digits.images[order].astype(np.float32)[..., np.newaxis] / 16
@@ -116,11 +112,9 @@ def build_server_data(
 
 
 def in_passes(labels: np.ndarray, size: int) -> np.ndarray:
-  """Returns indices `int [size]` that bring each class once in each pass.
+  """Returns indices that bring each class, of 0 to d - 1, once in each pass.
 
-  Args:
-    labels: Classes `int [n]`, of 0 to d - 1; one that runs out starts anew.
-    size: Length of the order.
+  A class that runs out starts anew.
   """
   num_classes = labels.max() + 1
   passes = -(-size // num_classes)
@@ -422,15 +416,11 @@ class TinyProblem:
   def constants(
     self, arrays: Mapping[str, np.ndarray]
   ) -> collections.OrderedDict[str, np.ndarray]:
-    """Returns what a client knows of its examples beside them.
+    """Returns what a client knows of its `examples` beside them.
 
-    Args:
-      arrays: As `examples` returns them.
-
-    Returns:
-      Where it has sets, `class_priors`, `float32 [NUM_SETS, NUM_CLASSES]`, and
-      `set_shares`, `float32 [NUM_SETS]`, counted exactly; zeros for sets
-      without examples. Else nothing.
+    Where it has sets, `class_priors`, `float32 [NUM_SETS, NUM_CLASSES]`, and
+    `set_shares`, `float32 [NUM_SETS]`, counted exactly; zeros for sets without
+    examples. Else nothing.
     """
     if not self.lies_in_sets:
       return collections.OrderedDict()

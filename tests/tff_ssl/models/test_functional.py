@@ -293,9 +293,11 @@ class TestPredict:
 
   def test_wrong_weights(self, model):
     trainable, state = model.initial_weights(0)
-    with pytest.raises(ValueError, match=r"trainable holds .*float32\(4,\)'\]"):
+    with pytest.raises(
+      ValueError, match=r"trainable weights are .*float32\(4,\)'\]"
+    ):
       model.predict(state, state, _images(), training=False)
-    with pytest.raises(ValueError, match='non_trainable holds'):
+    with pytest.raises(ValueError, match='non_trainable weights are'):
       model.predict(trainable, state[:1], _images(), training=False)
 
 

@@ -234,7 +234,7 @@ class TestParts:
     full = normalised.initial_weights(0)
     without = normalised.encoder_weights(full)
     without.non_trainable.clear()
-    with pytest.raises(ValueError, match=r'new non_trainable weights are \[\]'):
+    with pytest.raises(ValueError, match=r'The non_trainable weights are \[\]'):
       normalised.with_encoder_weights(full, without)
 
 

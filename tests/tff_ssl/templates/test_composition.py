@@ -146,7 +146,7 @@ class TestCompose:
   def test_weights_that_do_not_fit_are_refused(self, process, weights, given):
     with pytest.raises(
       ValueError,
-      match=rf'new trainable weights are {given}, but this model has '
+      match=rf'The trainable weights are {given}, but this model has '
       r"\['float32\(\)'\] there: take them from a model of the same",
     ):
       process.set_model_weights(process.initialize(), ModelWeights(weights, []))
