@@ -13,7 +13,6 @@ from experiments.artifacts import opening
 from experiments.config import catalogue as catalogue_lib
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
-from experiments.preparing import hardware
 from tff_ssl.common.setting import Setting
 
 # What a folder holds, and the data set that reads it; the first that fits.
@@ -80,7 +79,6 @@ def main(argv: list[str]) -> int:
 
 
 def _run(values, arguments: list[str]) -> int:
-  hardware.quieten_tensorflow()
   folder = pathlib.Path(arguments[0]).expanduser()
   cache_dir = str(pathlib.Path(values.cache_dir).expanduser())
   try:

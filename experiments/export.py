@@ -27,7 +27,6 @@ import tempfile
 from experiments.artifacts import durable_files, run_folder
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
-from experiments.preparing import hardware
 from tff_ssl.common import user_modules
 from tff_ssl.common.setting import Setting
 
@@ -101,7 +100,6 @@ def _run(values, arguments: list[str]) -> int:
   output = run_dir / run_folder.CLASSIFIER
   if values.output:
     output = pathlib.Path(values.output).expanduser()
-  hardware.quieten_tensorflow()
   try:
     rounds = export(run_dir, output, values.model)
   except (ValueError, TypeError, OSError, RuntimeError) as error:

@@ -121,7 +121,6 @@ def _run(values, arguments: list[str]) -> int:
         f'--output={values.output} is the same file as FILE={path}, which '
         'would be lost: name another file.'
       )
-  hardware.quieten_tensorflow()
   try:
     table = predict(pathlib.Path(model).expanduser(), files)
     if output is None:

@@ -28,8 +28,6 @@ _FAILURES = (OSError, RuntimeError)
 
 def main(argv: list[str]) -> int:
   """Runs the command line `argv` and returns the exit code."""
-  # A user's own part may import TensorFlow, which talks a lot, at once.
-  hardware.quieten_tensorflow()
   try:
     given = flags.parse(argv)
     if given.get('help'):

@@ -173,7 +173,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
   names = list(known) if values.process == 'all' else values.process.split(',')
   if unknown := [name for name in names if name not in known]:
     parser.error(f'--process={unknown[0]} is none of {", ".join(known)}.')
-  command_line.quieten_tensorflow()
   logging.getLogger('tensorflow').setLevel(logging.CRITICAL)
   tff_ssl.install_context()
   rows = []

@@ -72,7 +72,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser = argparse.ArgumentParser(prog='python -m tools.tff_tests')
   parser.add_argument('--write', action='store_true', help='write the page')
   write = parser.parse_args(arguments).write
-  command_line.quieten_tensorflow()
   logging.getLogger('tensorflow').setLevel(logging.CRITICAL)
   tff_ssl.install_context()
   outcomes, failed = {}, 0

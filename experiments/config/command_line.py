@@ -19,9 +19,12 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def run(main: Callable[[], int]) -> NoReturn:
   """Runs a command and ends the process with its exit code.
 
+  Of what TensorFlow says, only errors are printed, unless the user has chosen.
+
   A reader of the output may go before its end, as `head` does. Then the command
   ends without an error message, and the exit code is 141.
   """
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
   try:
     try:
       exit_code = main()

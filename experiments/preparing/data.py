@@ -1,14 +1,17 @@
 """Prepares the data of a run, and records them in its folder.
 
 `datasets` has the catalogue, the partitions and the client store; this module
-puts them together for a run.
+puts them together for a run. TensorFlow is imported when data are packed.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import types
 
 import numpy as np
 import pandas as pd
+from etils import epy
 from sklearn.utils import class_weight
 
 from datasets.partition import client_labels, partitions, resplit
@@ -18,11 +21,13 @@ from datasets.records import (
   split_manifest,
 )
 from datasets.sources.source import UNKNOWN, Source
-from datasets.store import client_store
 from experiments.artifacts import csv_files, opening, run_folder
 from experiments.config import checks
 from experiments.config.usage import UsageError
 from experiments.preparing import cohort, reading
+
+with epy.lazy_imports():
+  from datasets.store import client_store
 
 
 @dataclasses.dataclass(frozen=True)

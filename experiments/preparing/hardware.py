@@ -17,14 +17,6 @@ with epy.lazy_imports():
 _FAST_BFLOAT16 = ('amx_bf16', 'avx512_bf16')
 
 
-def quieten_tensorflow() -> None:
-  """Leaves only errors of what TensorFlow says, unless the user has chosen.
-
-  To be called before it is imported.
-  """
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-
-
 def choose_kernels(
   precision: str | None, clients_per_round: int | None
 ) -> None:

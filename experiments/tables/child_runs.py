@@ -17,7 +17,7 @@ from experiments.artifacts import results
 from experiments.config import command_line
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
-from experiments.preparing import hardware, reading
+from experiments.preparing import reading
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _NOT_TRIED, _GO_ON = 'the others are not tried', 'the others go on'
@@ -87,10 +87,9 @@ def is_finished(settings) -> bool:
 
 def _digest(settings) -> str:
   """Returns the digest of data and partition, as a run would find them now."""
-  # It imports TensorFlow, which many tables begin without.
+  # It imports pandas and the like, which many tables begin without.
   from experiments.preparing import data
 
-  hardware.quieten_tensorflow()
   try:
     return data.digest(settings)
   except ValueError as error:
