@@ -92,10 +92,9 @@ def check_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
       # A plain Python value, which JSON can hold.
       settings[setting.name] = setting.type(value)
       continue
-    if setting.name not in parameters:  # Of all partitions in sets.
-      settings[setting.name] = setting.default
-      continue
-    default = parameters[setting.name].default
+    default = setting.default
+    if setting not in u_sets.NOISE:
+      default = parameters[setting.name].default
     if default is inspect.Parameter.empty:
       raise ValueError(
         f'{setting.name}=None: partition {spec.name!r} needs '
@@ -276,8 +275,8 @@ def _draw(
   """Calls the partition's function."""
   arguments = {**own, 'server_examples': server_examples}
   if spec.in_sets:
-    not_drawn = {u_sets.PRIOR_NOISE.name, u_sets.NOISE_FORMULA.name}
-    arguments = {name: own[name] for name in own.keys() - not_drawn}
+    noise = {setting.name for setting in u_sets.NOISE}
+    arguments = {name: own[name] for name in own.keys() - noise}
   held = spec.builder(source, seed=seed, **arguments)
   if not isinstance(held, Assignment) or held.in_sets != spec.in_sets:
     raise TypeError(

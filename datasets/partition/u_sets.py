@@ -85,7 +85,6 @@ KNOWN_PRIORS = Setting(
   default=EXACT,
   choices=(EXACT, NOMINAL),
 )
-# Of all partitions in sets; `tell_priors` reads them.
 PRIOR_NOISE = Setting(
   'prior_noise',
   float,
@@ -103,6 +102,8 @@ NOISE_FORMULA = Setting(
   choices=(PRINTED, SYMMETRIC),
   used_when=(unless(PRIOR_NOISE.name, 0, 'leaves the priors exact'),),
 )
+# Of all partitions in sets: `tell_priors` takes them, not their functions.
+NOISE = (PRIOR_NOISE, NOISE_FORMULA)
 
 
 def numbers_of_sets(sets_per_client: str, num_clients: int) -> list[int]:
@@ -344,8 +345,7 @@ DRAWN = PartitionSpec(
     U_SET_RECIPE,
     SET_REPEATS,
     KNOWN_PRIORS,
-    PRIOR_NOISE,
-    NOISE_FORMULA,
+    *NOISE,
   ),
   in_sets=True,
   deals_test=True,
@@ -357,7 +357,7 @@ OWN = PartitionSpec(
   name='own_sets',
   description='the sets of the data',
   builder=own_sets,
-  settings=(PRIOR_NOISE, NOISE_FORMULA),
+  settings=NOISE,
   in_sets=True,
   needs_sets=True,
   complete=checked_noise,
