@@ -198,7 +198,7 @@ def build_semifl(
       server_training.over(_SERVER_TRAINING, optimizer=optimizer),
     ),
     server_data,
-    statistics=static_statistics.StaticStatistics.of(model, views),
+    statistics=static_statistics.StaticStatistics(model, views),
   )
   return averaging.compose(
     _local_training(training, views, pseudo_label_view, threshold),

@@ -123,8 +123,16 @@ class ClientDataSpec:
         raise TypeError(
           f'{name}={getattr(self, name)} needs in_context=True: {why}.'
         )
-    if self.priors_shape is not None:
-      _check_priors_shape(self.priors_shape)
+    shape = self.priors_shape
+    if shape is not None and not (
+      isinstance(shape, tuple)
+      and len(shape) == 2
+      and all(isinstance(size, int) and size > 0 for size in shape)
+    ):
+      raise ValueError(
+        f'priors_shape={shape!r} must be a pair of whole numbers above 0: the '
+        'largest number of sets of a client, and the number of classes.'
+      )
 
   @property
   def context_fields(self) -> collections.OrderedDict[str, tf.TensorSpec]:
@@ -210,17 +218,6 @@ class ClientDataSpec:
         'with class priors: give priors_shape=(largest number of sets of a '
         'client, number of classes) and in_context=True.'
       )
-
-
-def _check_priors_shape(shape) -> None:
-  is_pair = isinstance(shape, tuple) and len(shape) == 2
-  if not is_pair or not all(
-    isinstance(size, int) and size > 0 for size in shape
-  ):
-    raise ValueError(
-      f'priors_shape={shape!r} must be a pair of whole numbers above 0: the '
-      'largest number of sets of a client, and the number of classes.'
-    )
 
 
 def _named(structure: Any) -> collections.OrderedDict[str, Any]:

@@ -37,18 +37,11 @@ class StaticStatistics:
 
   model: functional.FunctionalModel
   views: protocols.Views
-  batch_size: int
-  momenta: tuple[float | None, ...]
+  batch_size: int = 250
+  momenta: tuple[float | None, ...] = dataclasses.field(init=False)
 
-  @classmethod
-  def of(
-    cls,
-    model: functional.FunctionalModel,
-    views: protocols.Views,
-    batch_size: int = 250,
-  ) -> 'StaticStatistics':
-    """Returns how the statistics of a model are recomputed."""
-    return cls(model, views, batch_size, find_momenta(model))
+  def __post_init__(self):
+    object.__setattr__(self, 'momenta', find_momenta(self.model))
 
   @property
   def has_any(self) -> bool:

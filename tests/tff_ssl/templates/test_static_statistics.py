@@ -34,7 +34,7 @@ def _weights(model):
 def _recompute(model, x, **options):
   """Returns the weights before and after."""
   weights = _weights(model)
-  statistics = static_statistics.StaticStatistics.of(
+  statistics = static_statistics.StaticStatistics(
     model, views.PlainViews(), **options
   )
   return weights, statistics.recompute(weights, tf.constant(x), _SEED)
@@ -62,7 +62,7 @@ def test_what_training_does_not_move_is_left_alone():
     found, weights.non_trainable, new.non_trainable, strict=True
   ):
     assert np.array_equal(before, after) == (momentum is None)
-  assert not static_statistics.StaticStatistics.of(
+  assert not static_statistics.StaticStatistics(
     functional.from_keras(lambda: dense.dense((3,), 2)), views.PlainViews()
   ).has_any
 
