@@ -61,7 +61,9 @@ def _local_update(task):
   update = client_task.LocalUpdate(
     ModelWeights([-rate * first, own - rate * second], [tf.constant(1e6)]),
     tf.constant(1.0),
-    collections.OrderedDict(loss=tf.stack([1.0, 1.0])),
+    client_task.TrainingResult(
+      None, (), collections.OrderedDict(loss=tf.stack([1.0, 1.0]))
+    ),
     (task.group < 0) | (task.group >= _GROUPS),
   )
   return update, task.group

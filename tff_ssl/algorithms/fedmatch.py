@@ -299,7 +299,7 @@ def build_fedmatch_server(
       seed=wiring.seed,
     ),
     # Clients left sigma as it is: only psi is sent.
-    revise=lambda update, result: update._replace(
+    revise=lambda update: update._replace(
       delta=parts.without_sigma(update.delta)
     ),
     memories=of_psi.memories,

@@ -104,11 +104,8 @@ def build_local_update(
     update = client_task.LocalUpdate(
       client_task.subtract(result.weights, start if since_start else own),
       tf.cast(joined, tf.float32),
-      result.metrics,
+      result,
       invalid,
-      result.optimizer_state,
-      passes=result.passes,
-      num_examples=result.num_examples,
     )
     return update, group
 

@@ -60,9 +60,9 @@ _CLIENT_TRAINING = TrainingPlan(batch_size=10, epochs=5)
 _SERVER_TRAINING = TrainingPlan(batch_size=10, epochs=5)
 
 
-def _without_weight_if_unsure(update, result):
+def _without_weight_if_unsure(update):
   """Leaves out who is confident of nothing, and sends the model as it was."""
-  counts = tf.cast(result.num_examples > 0, tf.float32)
+  counts = tf.cast(update.result.num_examples > 0, tf.float32)
   return update._replace(weight=counts * update.weight)
 
 

@@ -27,12 +27,12 @@ from tff_ssl.templates import (
 )
 from tff_ssl.templates import memories as memories_lib
 
-Train = Callable[[client_task.ClientTask], local_training.TrainingResult]
+Train = Callable[[client_task.ClientTask], client_task.TrainingResult]
 
 
 def update_from(
   task: client_task.ClientTask,
-  result: local_training.TrainingResult,
+  result: client_task.TrainingResult,
   client_weighting: str,
 ) -> client_task.LocalUpdate:
   """Returns a client's update from what its training of the model gave.
@@ -43,33 +43,23 @@ def update_from(
   return client_task.LocalUpdate(
     client_task.subtract(result.weights, task.weights),
     tf.constant(1.0) if is_uniform else result.num_examples,
-    result.metrics,
-    tf.constant(False),
-    result.optimizer_state,
-    result.client_state,
-    passes=result.passes,
-    shared_change=result.shared_change,
-    num_examples=result.num_examples,
+    result,
   )
 
 
-# What a page changes of a client's update, given the training's result.
-Revise = Callable[
-  [client_task.LocalUpdate, local_training.TrainingResult],
-  client_task.LocalUpdate,
-]
+# What a page changes of a client's update.
+Revise = Callable[[client_task.LocalUpdate], client_task.LocalUpdate]
 
 
 def build_local_update(
   train: Train,
   client_weighting: str,
-  revise: Revise = lambda update, result: update,
+  revise: Revise = lambda update: update,
 ) -> client_task.LocalWork:
   """Returns the local update of clients that send what `train` has changed."""
 
   def local_update(task):
-    result = train(task)
-    return revise(update_from(task, result, client_weighting), result), None
+    return revise(update_from(task, train(task), client_weighting)), None
 
   return local_update
 
@@ -125,7 +115,7 @@ def compose(
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
   build_finalizer: Callable[..., tff.learning.templates.FinalizerProcess]
   | None = None,
-  revise: Revise = lambda update, result: update,
+  revise: Revise = lambda update: update,
   memories: tuple[memories_lib.Memory, ...] = (),
   view: composition.ModelView | None = None,
   measured: local_training.LocalTraining | None = None,

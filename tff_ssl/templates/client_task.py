@@ -69,6 +69,35 @@ class ClientTask(NamedTuple):
     )
 
 
+class TrainingResult(NamedTuple):
+  """What a training run gives, or all that a client's work gives by several.
+
+  Attributes:
+    weights: The new `ModelWeights`.
+    optimizer_state: The optimizer's state after the last step.
+    metrics: Ordered dict: metric name -> `float32 [2]`, numerator and
+      denominator summed over all steps, or a tuple of these two.
+    num_examples: `float32` scalar, examples processed, repetitions counted, if
+      they are.
+    passes: `float32 [2]`, examples that went forward through the model and
+      back (`prediction.Predictor.passes`), if they are counted.
+    client_state: The client's new state, if clients have one
+      (`memories.ClientMemory`).
+    num_steps: `int32` scalar, steps taken.
+    shared_change: What the client contributes to the state that all clients
+      share, if there is one (`memories.SharedMean`).
+  """
+
+  weights: ModelWeights
+  optimizer_state: protocols.OptimizerState
+  metrics: protocols.Metrics
+  num_examples: tf.Tensor | None = None
+  passes: tf.Tensor | None = None
+  client_state: protocols.Structure = ()
+  num_steps: tf.Tensor | tuple[()] = ()
+  shared_change: protocols.Structure = ()
+
+
 class LocalUpdate(NamedTuple):
   """What a client's local work gives.
 
@@ -77,30 +106,15 @@ class LocalUpdate(NamedTuple):
       that it started from or, where there are several global models, those of
       its group.
     weight: `float32` scalar >= 0, the weight of the delta among clients.
-    metrics: Ordered dict: metric name -> `float32 [2]`, numerator, denominator,
-      or a tuple of these two.
+    result: Of its training; it may have other weights.
     invalid: `bool` scalar: whether the client must be left out, because it
       names something that does not exist, such as a group.
-    optimizer_state: The optimizer's new state, if one outlives the round.
-    client_state: The client's new state, if clients have one.
-    passes: `float32 [2]`, examples that went forward through the model and back
-      in all of the client's work (`prediction.Predictor.passes`), if they are
-      counted.
-    shared_change: What the client contributes to the state that all share, if
-      there is one.
-    num_examples: `float32` scalar, examples processed, repetitions counted, if
-      they are.
   """
 
   delta: ModelWeights
   weight: tf.Tensor
-  metrics: protocols.Metrics
-  invalid: tf.Tensor
-  optimizer_state: protocols.OptimizerState | None = None
-  client_state: protocols.Structure | None = None
-  passes: tf.Tensor | None = None
-  shared_change: protocols.Structure = ()
-  num_examples: tf.Tensor | None = None
+  result: TrainingResult
+  invalid: tf.Tensor | bool = False
 
 
 # What a client does; beside its update, the tag that goes with the delta to the

@@ -157,11 +157,10 @@ def _work(local_update, task, sent, memories, tag_name):
     missing |= has_no_place
 
   update, tag = local_update(task)
-  update = update._replace(
-    metrics=_reported(update), invalid=update.invalid | missing
-  )
+  training = update.result._replace(metrics=_reported(update.result))
+  update = update._replace(result=training, invalid=update.invalid | missing)
   reasons, usable = faults.find_faults(
-    update, task.examples, update.shared_change
+    update, task.examples, training.shared_change
   )
   sums, written = collections.OrderedDict(), []
   for memory in memories:
@@ -171,7 +170,7 @@ def _work(local_update, task, sent, memories, tag_name):
       sums[memory.field] = left
 
   sent_back = faults.zero_unless(
-    usable, (update.delta, update.weight, update.metrics)
+    usable, (update.delta, update.weight, training.metrics)
   )
   # A state that nothing waits for would not be written.
   with tf.control_dependencies(written):
@@ -220,18 +219,18 @@ def _initial_state(initial_hparams, at_server):
   return state
 
 
-def _reported(update) -> collections.OrderedDict[str, tf.Tensor]:
+def _reported(result) -> collections.OrderedDict[str, tf.Tensor]:
   """Returns all metrics of a client, with those of its passes."""
   # TFF's secure sums take pairs of tensors for bounds.
   metrics = collections.OrderedDict(
-    (name, tf.convert_to_tensor(pair)) for name, pair in update.metrics.items()
+    (name, tf.convert_to_tensor(pair)) for name, pair in result.metrics.items()
   )
-  if update.passes is not None:
-    computed = tf.cast(update.passes[0] > 0, tf.float32)
+  if result.passes is not None:
+    computed = tf.cast(result.passes[0] > 0, tf.float32)
     for i, name in enumerate(('forward_passes', 'backward_passes')):
-      metrics[name] = tf.stack([update.passes[i], computed])
-  if update.num_examples is not None:
-    metrics[_NUM_EXAMPLES] = tf.stack([update.num_examples, tf.constant(1.0)])
+      metrics[name] = tf.stack([result.passes[i], computed])
+  if result.num_examples is not None:
+    metrics[_NUM_EXAMPLES] = tf.stack([result.num_examples, tf.constant(1.0)])
   return metrics
 
 

@@ -57,7 +57,7 @@ def find_faults(
   """
   # The examples too: augmentation may turn NaN pixels into finite ones.
   finite = has_finite_norm(update.delta) & all_finite(
-    (update.weight, update.metrics, examples, further)
+    (update.weight, update.result.metrics, examples, further)
   )
   faults = collections.OrderedDict(
     empty=tf.equal(tf.shape(examples['y'])[0], 0),

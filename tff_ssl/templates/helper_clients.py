@@ -49,7 +49,7 @@ class HelperTable(memories.Memory):
   """How the server chooses helpers; a `Memory` of who helps whom.
 
   A client leaves its row (`scatter`) as the `shared_change` of its
-  `LocalUpdate`. A table that would not be finite stays as it was.
+  training. A table that would not be finite stays as it was.
 
   Attributes:
     num_clients: K, clients there are; the number of rows.
@@ -117,7 +117,7 @@ class HelperTable(memories.Memory):
     return task._replace(shared_state=sent), missing
 
   def leave(self, task, update, counts):
-    return faults.zero_unless(counts, update.shared_change), []
+    return faults.zero_unless(counts, update.result.shared_change), []
 
   def merge(self, state, sums):
     rows, taken = sums
@@ -207,7 +207,7 @@ class HelperTraining:
     weights: ModelWeights,
     *,
     active: tf.Tensor | bool = True,
-  ) -> local_training.TrainingResult:
+  ) -> client_task.TrainingResult:
     """Trains psi from joint weights.
 
     The result has joint weights, and the state and the row that the client

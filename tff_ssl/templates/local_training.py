@@ -70,34 +70,6 @@ def _as_tensor(weight, gradient):
   return tf.convert_to_tensor(gradient)
 
 
-class TrainingResult(NamedTuple):
-  """What a training run gives.
-
-  Attributes:
-    weights: The new `ModelWeights`.
-    optimizer_state: The optimizer's state after the last step.
-    metrics: Ordered dict: metric name -> `float32 [2]`, numerator and
-      denominator summed over all steps.
-    num_examples: `float32` scalar, examples processed, repetitions counted.
-    passes: `float32 [2]`, examples that went forward through the model and
-      back; see `prediction.Predictor.passes`.
-    client_state: The client's new state, if clients have one
-      (`memories.ClientMemory`).
-    num_steps: `int32` scalar, steps taken.
-    shared_change: What the client contributes to the state that all clients
-      share, if there is one (`memories.SharedMean`).
-  """
-
-  weights: ModelWeights
-  optimizer_state: protocols.OptimizerState
-  metrics: protocols.Metrics
-  num_examples: tf.Tensor
-  passes: tf.Tensor
-  client_state: protocols.Structure = ()
-  num_steps: tf.Tensor | tuple[()] = ()
-  shared_change: protocols.Structure = ()
-
-
 class LocalTraining:
   """How one participant trains: what is minimised, and by which steps."""
 
@@ -169,7 +141,7 @@ class LocalTraining:
     anchors: protocols.Structure | None = None,
     constants: collections.OrderedDict[str, tf.Tensor] | None = None,
     work: tf.Tensor | None = None,
-  ) -> TrainingResult:
+  ) -> client_task.TrainingResult:
     """Trains from `start` on `examples`.
 
     Args:
@@ -233,7 +205,7 @@ class LocalTraining:
     metrics = collections.OrderedDict(
       zip(self.metric_names, tf.unstack(totals[2:]), strict=True)
     )
-    return TrainingResult(
+    return client_task.TrainingResult(
       weights,
       optimizer_state,
       metrics,
@@ -244,7 +216,7 @@ class LocalTraining:
 
   def run_task(
     self, task: client_task.ClientTask, **more: Any
-  ) -> TrainingResult:
+  ) -> client_task.TrainingResult:
     """Trains on a client's task, from the weights that the client was sent.
 
     The task gives most arguments of `run`; `more` are further ones, or others

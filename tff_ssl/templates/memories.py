@@ -101,7 +101,7 @@ class ClientMemory(Memory):
 
   def leave(self, task, update, counts):
     return None, [
-      client_state.write(self.folder, task, update.client_state, counts)
+      client_state.write(self.folder, task, update.result.client_state, counts)
     ]
 
 
@@ -140,7 +140,7 @@ class SlotMemory(Memory):
 
   def leave(self, task, update, counts):
     rows = stacks.scatter(
-      update.optimizer_state, task.slot, self.num_slots, counts
+      update.result.optimizer_state, task.slot, self.num_slots, counts
     )
     return rows, []
 
@@ -196,7 +196,7 @@ class MeanState(_Mean):
     return task._replace(optimizer_state=sent), tf.constant(False)
 
   def leave(self, task, update, counts):
-    return self._leave(update.optimizer_state, update.weight, counts)
+    return self._leave(update.result.optimizer_state, update.weight, counts)
 
   def merge(self, state, sums):
     mean = faults.choose(sums['weight'] > 0, self._mean(sums), state)
@@ -207,8 +207,8 @@ class MeanState(_Mean):
 class SharedMean(_Mean):
   """A state to which the mean of the clients' changes is added.
 
-  A client's change is the `shared_change` of its update. A state that would not
-  be finite stays as it was.
+  A client's change is the `shared_change` of its training. A state that would
+  not be finite stays as it was.
 
   Attributes:
     add: Takes the state, the mean change and the number of clients that have a
@@ -227,7 +227,9 @@ class SharedMean(_Mean):
 
   def leave(self, task, update, counts):
     count = tf.cast(update.weight > 0, tf.float32)
-    return self._leave(update.shared_change, update.weight, counts, count=count)
+    return self._leave(
+      update.result.shared_change, update.weight, counts, count=count
+    )
 
   def merge(self, state, sums):
     new = self.add(state, self._mean(sums), sums['count'])

@@ -99,7 +99,7 @@ class ServerTraining:
     *,
     seed: tf.Tensor,
     round_num: tf.Tensor,
-  ) -> local_training.TrainingResult:
+  ) -> client_task.TrainingResult:
     """Trains one round, in TensorFlow; all replicas start from `start`.
 
     The optimizer's state is stacked, `[R, ...]`, and so is all of the result.
@@ -323,7 +323,7 @@ def _initial_state(server, seed) -> finalizers.State:
   )
 
 
-def _train(server, start, state) -> local_training.TrainingResult:
+def _train(server, start, state) -> client_task.TrainingResult:
   return server.run(
     start, state['optimizer'], seed=state['seed'], round_num=state['round']
   )

@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 
 import tff_ssl
 from tff_ssl.models import functional
-from tff_ssl.templates import averaging, local_training
+from tff_ssl.templates import averaging, client_task
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -24,7 +24,7 @@ def _train(task):
   weights = ModelWeights(
     [task.weights.trainable[0] + tf.reduce_mean(x, axis=0)], []
   )
-  return local_training.TrainingResult(
+  return client_task.TrainingResult(
     weights,
     (),
     collections.OrderedDict(),

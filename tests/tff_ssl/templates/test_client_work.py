@@ -35,7 +35,8 @@ def _local_update(task):
   weight = tf.where(
     tf.reduce_any(tf.equal(task.examples['y'], 99)), np.inf, size
   )
-  update = client_task.LocalUpdate(delta, weight, metrics, task.group > 5)
+  result = client_task.TrainingResult(None, (), metrics)
+  update = client_task.LocalUpdate(delta, weight, result, task.group > 5)
   return update, task.group
 
 

@@ -60,8 +60,9 @@ class TestCompose:
     update = client_task.LocalUpdate(
       ModelWeights([delta], []),
       tf.constant(1.0),
-      collections.OrderedDict(loss=tf.stack([x, 1.0])),
-      tf.constant(False),
+      client_task.TrainingResult(
+        None, (), collections.OrderedDict(loss=tf.stack([x, 1.0]))
+      ),
     )
     return update, None
 

@@ -27,7 +27,8 @@ def _local_update(task):
   total = tf.cast(tf.reduce_sum(task.examples['y']), tf.float32)
   delta = ModelWeights([task.weights.trainable[0] + total], [tf.constant(7)])
   weight = tf.where(task.round > 0, 4.0, 0.0)
-  update = client_task.LocalUpdate(delta, weight, {}, tf.constant(False))
+  result = client_task.TrainingResult(None, (), {})
+  update = client_task.LocalUpdate(delta, weight, result)
   return update, task.group
 
 

@@ -162,13 +162,9 @@ def test_clients_are_sent_who_helps_whom_and_nothing_else():
 @pytest.mark.parametrize('value, known', [(0.5, True), (np.nan, False)])
 def test_a_table_that_would_not_be_finite_stays_as_it_was(value, known):
   table = table_of(4)
-  update = client_task.LocalUpdate(
-    delta=[],
-    weight=tf.constant(1.0),
-    metrics={},
-    invalid=tf.constant(False),
-    shared_change=table.scatter(tf.constant(2), tf.fill([_CLASSES], value)),
-  )
+  row = table.scatter(tf.constant(2), tf.fill([_CLASSES], value))
+  result = client_task.TrainingResult([], (), {}, shared_change=row)
+  update = client_task.LocalUpdate([], tf.constant(1.0), result)
   left, _ = table.leave(memory_task(client=2), update, tf.constant(True))
   new = table.merge(table.initial(), left)
   owners = [-1, -1, 2 if known else -1, -1]
@@ -197,7 +193,7 @@ class Recording:
   def run(self, start, examples, **arguments):
     self.start, self.arguments = start, arguments
     metrics = collections.OrderedDict(loss=tf.zeros([2]))
-    return local_training.TrainingResult(
+    return client_task.TrainingResult(
       start, (), metrics, tf.constant(0.0), tf.zeros([2])
     )
 

@@ -42,13 +42,10 @@ def _after(memory, clients, field):
   """
   kept = []
   for value, weight, counts, *slot in clients:
-    update = client_task.LocalUpdate(
-      delta=[],
-      weight=tf.constant(weight),
-      metrics={},
-      invalid=tf.constant(False),
-      **{field: tf.nest.map_structure(tf.constant, value)},
+    result = client_task.TrainingResult([], (), {})._replace(
+      **{field: tf.nest.map_structure(tf.constant, value)}
     )
+    update = client_task.LocalUpdate([], tf.constant(weight), result)
     left, _ = memory.leave(_task(*slot), update, tf.constant(counts))
     kept.append(left)
   sums = tf.nest.map_structure(lambda *leaves: tf.add_n(leaves), *kept)
