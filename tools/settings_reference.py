@@ -17,7 +17,7 @@ from experiments.config import catalogue, command_line, resolving, usage
 from experiments.config.catalogue import REGISTRIES, Row
 from experiments.tables import recipes
 from tff_ssl.algorithms import PROCESSES
-from tff_ssl.common.setting import Scope, Setting
+from tff_ssl.common.setting import Setting
 from tools import stored_results
 
 COMMAND = 'python -m tools.settings_reference'
@@ -47,13 +47,6 @@ What a setting can change is one of
   likewise.
 """
 
-_SCOPES = {
-  Scope.MODEL: 'the model',
-  Scope.REPETITION: 'the repetition',
-  Scope.RUN: 'the run',
-  Scope.MACHINE: 'the machine',
-  Scope.NAME: 'the name',
-}
 # What flags choose among. Defaults of the later replace those of the earlier.
 _PLURALS = {
   'dataset': 'data sets',
@@ -145,7 +138,7 @@ def _entry(
     lines.append(f'- Needs: {_markdown(conditions)}.')
   if setting.instead_of:
     lines.append(f'- In the place of `--{setting.instead_of}`.')
-  lines.append(f'- Can change {_SCOPES[setting.scope]}.')
+  lines.append(f'- Can change the {setting.scope.value}.')
   if setting.aliases:
     aliases = ', '.join(f'`--{alias}`' for alias in setting.aliases)
     lines.append(f'- Also called {aliases}.')
@@ -284,13 +277,13 @@ def processes() -> str:
     'the labels are.',
   ]
   for labels_at, title in _LABELS.items():
-    lines += ['', f'## {title}', '', '| `--process` | what it is | source |']
-    lines += ['|---|---|---|']
-    lines += [
-      f'| `{spec.name}` | {_cell(spec.description)} | {_cell(spec.source)} |'
+    rows = [
+      (f'`{spec.name}`', _cell(spec.description), _cell(spec.source))
       for spec in PROCESSES.values()
       if spec.needs.labels_at == labels_at
     ]
+    heads = ('`--process`', 'what it is', 'source')
+    lines += ['', f'## {title}', '', stored_results.table(heads, rows)]
   return '\n'.join(lines) + '\n'
 
 
@@ -307,14 +300,16 @@ def all_recipes() -> str:
   ]
   for table in recipes.tables():
     own = _own_figures(table)
-    lines += ['', f'## {table}', '']
-    lines += ['| row | where | published | ours (n, at) |', '|---|---|---|---|']
-    for name, recipe in recipes.load(table).items():
-      published = '' if recipe.published is None else f'{recipe.published:.4f}'
-      lines.append(
-        f'| `{name}` | {_cell(recipe.source)} | {published} | '
-        f'{"; ".join(own[name])} |'
+    rows = [
+      (
+        *(f'`{name}`', _cell(recipe.source)),
+        '' if recipe.published is None else f'{recipe.published:.4f}',
+        '; '.join(own[name]),
       )
+      for name, recipe in recipes.load(table).items()
+    ]
+    heads = ('row', 'where', 'published', 'ours (n, at)')
+    lines += ['', f'## {table}', '', stored_results.table(heads, rows)]
   return '\n'.join(lines) + '\n'
 
 
