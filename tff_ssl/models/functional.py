@@ -140,7 +140,7 @@ def from_keras(
       return outputs, non_trainable
     return outputs, tf.nest.pack_sequence_as(non_trainable, state)
 
-  draw = template.initial_weights
+  draw: Callable[[int], ModelWeights] = template.initial_weights
   if initial_weights is not None:
     draw = _same_weights(initial_weights, specs)
   return FunctionalModel(
