@@ -25,9 +25,9 @@ from typing import Any
 from etils import epy
 
 from tff_ssl import protocols
-from tff_ssl.common.setting import Setting, check_arguments, unless
+from tff_ssl.common.setting import Setting, unless
 from tff_ssl.objectives.selection import SELECTION, THRESHOLD
-from tff_ssl.objectives.supervised import CLASS_WEIGHTS, check_class_weights
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS, Checked
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -69,7 +69,7 @@ Select = Callable[[Any], tuple[Any, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
-class ConsistencyRegularization:
+class ConsistencyRegularization(Checked):
   """CRL, the FixMatch loss on unlabelled examples (Zhang et al., Eq. 4).
 
   Attributes:
@@ -99,9 +99,6 @@ class ConsistencyRegularization:
   metric_names = ('loss', 'mask_rate', 'pseudo_label_accuracy')
   settings = (*SELECTION, VIEWS_FORWARD, TEACHER)
 
-  def __post_init__(self):
-    check_arguments(self.settings, vars(self))
-
   def __call__(self, predict, batch, anchors, seed):
     weak = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
     strong = self.views.strong(batch['x'], randomness.fold_in(seed, 1))
@@ -126,7 +123,7 @@ class ConsistencyRegularization:
 
 
 @dataclasses.dataclass(frozen=True)
-class SelfTraining:
+class SelfTraining(Checked):
   """Self-training, "pseudo-labelling" (Zhang et al., Eq. 5).
 
   Attributes:
@@ -140,9 +137,6 @@ class SelfTraining:
   metric_names = ConsistencyRegularization.metric_names
   settings = (THRESHOLD,)
 
-  def __post_init__(self):
-    check_arguments(self.settings, vars(self))
-
   def __call__(self, predict, batch, anchors, seed):
     del anchors
     weak = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
@@ -151,7 +145,7 @@ class SelfTraining:
 
 
 @dataclasses.dataclass(frozen=True)
-class SemiSupervised:
+class SemiSupervised(Checked):
   """Cross-entropy on labelled examples plus CRL on all: the FixMatch loss.
 
   ```
@@ -203,10 +197,6 @@ class SemiSupervised:
     *(THRESHOLD, VIEWS_FORWARD),
     *(UNLABELLED_LOSS, UNLABELLED_WEIGHT, TEMPERATURE, CLASS_WEIGHTS),
   )
-
-  def __post_init__(self):
-    check_arguments(self.settings, vars(self))
-    check_class_weights(self.class_weights)
 
   def __call__(self, predict, batch, anchors, seed):
     del anchors

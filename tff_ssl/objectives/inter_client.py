@@ -27,9 +27,10 @@ from typing import NamedTuple
 from etils import epy
 
 from tff_ssl import protocols
-from tff_ssl.common.setting import Setting, check_arguments
+from tff_ssl.common.setting import Setting
 from tff_ssl.objectives import consistency
 from tff_ssl.objectives.selection import THRESHOLD
+from tff_ssl.objectives.supervised import Checked
 from tff_ssl.objectives.wrappers import (
   L1_WEIGHT,
   l1_norm,
@@ -81,7 +82,7 @@ class Peers(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class InterClientConsistency:
+class InterClientConsistency(Checked):
   """The loss above; the trainable weights are psi, the anchors are `Peers`.
 
   Plain and strong view go through the model together, so that batch
@@ -109,9 +110,6 @@ class InterClientConsistency:
     'helper_divergence',
   )
   settings = (THRESHOLD, *_SETTINGS, L1_WEIGHT)
-
-  def __post_init__(self):
-    check_arguments(self.settings, vars(self))
 
   def __call__(self, predict, batch, anchors, seed):
     plain = self.views.plain(batch['x'])

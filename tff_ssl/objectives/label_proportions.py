@@ -25,8 +25,8 @@ from collections.abc import Callable
 from etils import epy
 
 from tff_ssl import protocols
-from tff_ssl.common.setting import Setting, check_arguments, unless
-from tff_ssl.objectives.supervised import forward_weak
+from tff_ssl.common.setting import Setting, unless
+from tff_ssl.objectives.supervised import Checked, forward_weak
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -84,7 +84,7 @@ class LabelProportions:
 
 
 @dataclasses.dataclass(frozen=True)
-class VirtualAdversarialProportions:
+class VirtualAdversarialProportions(Checked):
   """d_prop + alpha l_cons of a minibatch that is one whole set (Eq. 19).
 
   r_adv is the virtual adversarial perturbation of Tsai and Lin (arXiv
@@ -117,9 +117,6 @@ class VirtualAdversarialProportions:
 
   metric_names = ('loss', 'accuracy', 'vat_divergence')
   settings = _VAT_SETTINGS
-
-  def __post_init__(self):
-    check_arguments(self.settings, vars(self))
 
   def __call__(self, predict, batch, anchors, seed):
     if self.vat_weight == 0:

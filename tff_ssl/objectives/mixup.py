@@ -40,9 +40,9 @@ from typing import NamedTuple
 from etils import epy
 
 from tff_ssl import protocols
-from tff_ssl.common.setting import Setting, check_arguments, unless
+from tff_ssl.common.setting import Setting, unless
 from tff_ssl.objectives.selection import THRESHOLD
-from tff_ssl.objectives.supervised import forward_weak
+from tff_ssl.objectives.supervised import Checked, forward_weak
 from tff_ssl.objectives.wrappers import Wrapper
 
 with epy.lazy_imports():
@@ -142,7 +142,7 @@ class MixPool(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class FixAndMix:
+class FixAndMix(Checked):
   """SemiFL: confident examples, whose `y` are pseudo-labels, alone and mixed.
 
   As in the authors' code, lambda is one for all of a minibatch, other examples
@@ -162,9 +162,6 @@ class FixAndMix:
 
   metric_names = ('loss', 'mixup_loss')
   settings = (MIXUP_WEIGHT, MIXUP_CONCENTRATION)
-
-  def __post_init__(self):
-    check_arguments(self.settings, vars(self))
 
   def __call__(self, predict, batch, anchors, seed):
     strong = self.views.strong(batch['x'], randomness.fold_in(seed, 0))
@@ -228,7 +225,7 @@ class PriorLabels:
 
 
 @dataclasses.dataclass(frozen=True)
-class ConfidenceMix:
+class ConfidenceMix(Checked):
   """FedPL: cross-entropy of confident examples, and mixup across confidence.
 
   Confidence is that of the present weights in train mode, from the forward pass
@@ -261,9 +258,6 @@ class ConfidenceMix:
 
   metric_names = PriorLabels.metric_names
   settings = (THRESHOLD, PSEUDO_LABELS, MIX, MIXUP_WEIGHT, MIXUP_CONCENTRATION)
-
-  def __post_init__(self):
-    check_arguments(self.settings, vars(self))
 
   def __call__(self, predict, batch, anchors, seed):
     del anchors

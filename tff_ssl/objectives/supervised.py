@@ -76,8 +76,18 @@ CLASS_WEIGHTS = Setting(
 )
 
 
+class Checked:
+  """An objective whose fields its `settings` check when it is made."""
+
+  settings: tuple[Setting, ...] = ()
+
+  def __post_init__(self):
+    check_arguments(self.settings, vars(self))
+    check_class_weights(vars(self).get('class_weights'))
+
+
 @dataclasses.dataclass(frozen=True)
-class Supervised:
+class Supervised(Checked):
   """Mean cross-entropy on the weak view of the labelled examples of a batch.
 
   Examples without a label (`y` is -1) take no part: `LocalTraining` makes
@@ -101,10 +111,6 @@ class Supervised:
   metric_names = ('loss', 'accuracy')
   settings = (SUPERVISED_LOSS, CLASS_WEIGHTS)
   rows = 'labelled'
-
-  def __post_init__(self):
-    check_arguments(self.settings, vars(self))
-    check_class_weights(self.class_weights)
 
   def __call__(self, predict, batch, anchors, seed):
     del anchors

@@ -34,8 +34,8 @@ import numpy as np
 from etils import epy
 
 from tff_ssl import checks, protocols
-from tff_ssl.common.setting import Setting, check_arguments, unless
-from tff_ssl.objectives.supervised import forward_weak
+from tff_ssl.common.setting import Setting, unless
+from tff_ssl.objectives.supervised import Checked, forward_weak
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -196,7 +196,7 @@ def build_transition(
 
 
 @dataclasses.dataclass(frozen=True)
-class SurrogateSets:
+class SurrogateSets(Checked):
   """Cross-entropy of the index of an example's set, through the layer Q_c.
 
   Source: Lu et al. (arXiv 2204.03304), Eqs. 6, 8 and 9. The client's
@@ -222,7 +222,7 @@ class SurrogateSets:
   settings = (SURROGATE_LOSS, TEST_PRIOR)
 
   def __post_init__(self):
-    check_arguments(self.settings, vars(self))
+    super().__post_init__()
     if self.test_prior is None:
       return
     checks.positive_distribution(test_prior=self.test_prior)

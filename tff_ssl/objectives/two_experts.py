@@ -28,8 +28,9 @@ from typing import NamedTuple
 from etils import epy
 
 from tff_ssl import protocols
-from tff_ssl.common.setting import Setting, check_arguments, only_with, unless
+from tff_ssl.common.setting import Setting, only_with, unless
 from tff_ssl.objectives.selection import THRESHOLD
+from tff_ssl.objectives.supervised import Checked
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -110,7 +111,7 @@ class Experts(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoExperts:
+class TwoExperts(Checked):
   """The mean of the loss above over a minibatch (Eq. 8).
 
   Its anchors are `Experts`. Examples that fail the threshold add nothing, and
@@ -153,9 +154,6 @@ class TwoExperts:
     *('local_expert_rate', 'agreement_rate'),
   )
   settings = (THRESHOLD, *_SETTINGS)
-
-  def __post_init__(self):
-    check_arguments(self.settings, vars(self))
 
   def __call__(self, predict, batch, anchors, seed):
     if self.experts == TRUTH:
