@@ -107,7 +107,7 @@ _MODULE_OF = {
   'ServerTask': 'metrics',
   'build_gradient_diversity': 'metrics',
   'build_process_diversity': 'metrics',
-  'full_gradient': 'templates.full_gradient',
+  'full_gradient': 'templates.local_training',
   'measure_communication': 'metrics',
   'measured_state': 'metrics',
   # Deployment.

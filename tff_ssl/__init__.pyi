@@ -106,6 +106,6 @@ from tff_ssl.simulation.ray_context import install_ray_context as install_ray_co
 from tff_ssl.simulation.worker_context import stop_workers as stop_workers
 from tff_ssl.templates.client_data import ClientDataSpec as ClientDataSpec
 from tff_ssl.templates.client_data import image_element_spec as image_element_spec
-from tff_ssl.templates.full_gradient import full_gradient as full_gradient
+from tff_ssl.templates.local_training import full_gradient as full_gradient
 
 __version__: str

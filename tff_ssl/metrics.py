@@ -73,7 +73,6 @@ from tff_ssl.templates import (
   composition,
   faults,
   finalizers,
-  full_gradient,
 )
 
 _PREFIX = 'diversity'
@@ -169,7 +168,7 @@ def build_gradient_diversity(
     local_update: What a client does: takes a `ClientTask`, returns a
       `LocalUpdate` and the client's group, or `None`.
     client_gradient: Takes a `ClientTask`, returns the client's gradient on all
-      its data (`tff_ssl.templates.full_gradient`), tensors like the model's
+      its data (`tff_ssl.full_gradient`), tensors like the model's
       trainable weights.
     server_update: Takes a `ServerTask`, returns the server's trainable weights
       after its local work minus those before. `None` where the server does
@@ -405,8 +404,7 @@ def build_process_diversity(
   parts = process.measurable
 
   def client_gradient(task):
-    return full_gradient.gradient_of_training(
-      parts.training,
+    return parts.training.full_gradient(
       parts.start_of(task),
       task.examples,
       seed=task.client_seed,
@@ -437,8 +435,7 @@ def _server_functions(server, start_of):
   """Returns what `build_gradient_diversity` takes of a server that trains."""
 
   def gradient(task):
-    return full_gradient.gradient_of_training(
-      server.training,
+    return server.training.full_gradient(
       start_of(task.weights),
       server.read_examples(),
       seed=task.server_seed,

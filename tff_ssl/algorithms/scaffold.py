@@ -40,7 +40,7 @@ with epy.lazy_imports():
 
   from tff_ssl import optimizers, templates
   from tff_ssl.models import functional
-  from tff_ssl.templates import averaging, effective_steps, full_gradient
+  from tff_ssl.templates import averaging, effective_steps
 
 
 def _local_update(training, control_update):
@@ -79,8 +79,7 @@ def _local_update(training, control_update):
 def _full_gradient(training, task, result, correction):
   """Returns the new control by option I."""
   del result, correction
-  return full_gradient.gradient_of_training(
-    training,
+  return training.full_gradient(
     task.weights,
     task.examples,
     seed=task.client_seed,

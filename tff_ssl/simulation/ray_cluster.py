@@ -38,13 +38,9 @@ _SILENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 def connect(address: str) -> None:
   """Connects this process to a Ray cluster, unless it is connected already.
 
-  Args:
-    address: `local` to start one on this machine, which ends with this process;
-      `auto` for the one that runs on this machine; or the address of another.
-
-  Raises:
-    RuntimeError: If Ray is not installed, or the cluster cannot be reached.
-    SystemExit: With 143, on SIGTERM while Ray starts.
+  The address is `local` to start one on this machine, which ends with this
+  process; `auto` for the one that runs on this machine; or that of another. One
+  that cannot be reached is a `RuntimeError`.
   """
   ray = import_ray()
   if ray.is_initialized():
@@ -228,14 +224,11 @@ def _unreachable(address: str, why: str) -> RuntimeError:
 
 
 def import_ray():
-  """Returns the module `ray`.
+  """Returns the module `ray`; `RuntimeError` if it is not installed.
 
   Ray puts copies of some packages, such as psutil, before those that are
   installed. Here they go behind them, so that the versions that a run records,
   and the doctor examines, are those that are installed.
-
-  Raises:
-    RuntimeError: If it is not installed.
   """
   before = list(sys.path)
   try:

@@ -69,6 +69,8 @@ class RayWorker:
   def compute(self, key: str, serialized, shared, own, files):
     """Computes what a part of the clients contributes to a round.
 
+    Returns also what it has written into the folders of `files`.
+
     Args:
       key: The computation's name.
       serialized: A list with the reference of its serialized form, which is
@@ -76,9 +78,6 @@ class RayWorker:
       shared: The elements of the argument that all parts share, by index.
       own: The other elements, by index.
       files: What the computation finds, by folder and name.
-
-    Returns:
-      The result, and the files that it has written into these folders.
     """
     elements = {**shared, **own}
     if WHOLE in elements:

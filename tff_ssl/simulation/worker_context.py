@@ -57,18 +57,12 @@ class Worker:
   or in one that lives as long as the worker is needed.
 
   Attributes:
-    port: TCP port on which the worker listens.
     stub: What TFF's executors send their requests to.
     is_stopped: Whether `stop` was called; a death does not set it.
   """
 
   def __init__(self, clients_at_once: int = -1, threads_per_op: int = 1):
-    """Starts a worker and waits until it answers.
-
-    Args:
-      clients_at_once: How many clients are computed at a time; -1 for all.
-      threads_per_op: Threads of one TensorFlow op; 0 for one on each core.
-    """
+    """Starts a worker and waits until it answers; -1 is for all clients."""
     if not _BINARY.is_file():
       raise RuntimeError(f'The TFF worker {_BINARY} is missing: {_REINSTALL}.')
     self._owner = os.getpid()

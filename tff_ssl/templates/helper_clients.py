@@ -52,7 +52,7 @@ class HelperTable(memories.Memory):
   training. A table that would not be finite stays as it was.
 
   Attributes:
-    num_clients: K, clients there are; the number of rows.
+    num_clients: K, the number of rows.
     width: Numbers in a row.
     num_helpers: H >= 1, below K.
     interval: R >= 1: helpers are chosen before rounds R, 2R, ..., counted

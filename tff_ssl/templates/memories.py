@@ -79,13 +79,7 @@ class Memory(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class ClientMemory(Memory):
-  """The clients' own states, of which the server sees nothing.
-
-  Attributes:
-    folder: Absolute path of the folder where clients keep their states; see
-      `client_state`.
-    initial_state: Returns the first state of a client, from its `ClientTask`.
-  """
+  """The clients' own states in a folder, of which the server sees nothing."""
 
   folder: str
   initial_state: Callable[[client_task.ClientTask], protocols.Structure]
@@ -118,10 +112,6 @@ class SlotMemory(Memory):
 
   A client whose slot does not exist is invalid. A slot that several clients
   claim keeps its old state.
-
-  Attributes:
-    num_slots: C; the client data name the slot (`ClientDataSpec.num_slots`).
-    initial_state: Returns the first state of a slot, a structure of numbers.
   """
 
   num_slots: int
@@ -253,10 +243,8 @@ def client_momentum(
     data_spec: Says how many slots there are.
     initial_state: Returns a fresh state of the client optimizer.
 
-  Raises:
-    ValueError: If `client_momentum` is unknown.
-    TypeError: If the client data do not name slots where they must, or a mean
-      of optimizer states makes no sense.
+  Client data that do not name slots where they must are a `TypeError`, and so
+  is a mean of optimizer states that makes no sense.
   """
   shared_settings.CLIENT_MOMENTUM.check(client_momentum)
   if client_momentum == 'reset':

@@ -180,11 +180,8 @@ class Minibatches:
     order = stream.order(self.epochs, shuffle_seed)
     if self.epoch_batches == 'separate':
       return _separate(stream, order, batch_size, self.epochs)
-    return _batches(
-      -(-self.epochs * stream.size // batch_size),
-      lambda step: order[step * batch_size : (step + 1) * batch_size],
-      stream,
-    )
+    num_steps = -(-self.epochs * stream.size // batch_size)
+    return _cut(stream, order, batch_size, num_steps)
 
 
 def gather(examples: Examples, indices: tf.Tensor) -> Examples:
@@ -273,6 +270,15 @@ def _batches(num_steps, indices, stream):
   return Batches(num_steps, indices, hidden)
 
 
+def _cut(stream, order, batch_size, num_steps) -> Batches:
+  """Returns minibatches that follow each other in an order of all passes."""
+  return _batches(
+    num_steps,
+    lambda step: order[step * batch_size : (step + 1) * batch_size],
+    stream,
+  )
+
+
 def _filled(stream, batch_size, steps, seed):
   """Returns the order of as many passes as fill so many minibatches."""
   passes = -(-steps * batch_size // tf.maximum(stream.size, 1))
@@ -282,11 +288,7 @@ def _filled(stream, batch_size, steps, seed):
 def _repeated(stream, batch_size, steps, seed) -> Batches:
   """Returns `steps` full minibatches; none if there are no examples."""
   order = _filled(stream, batch_size, steps, seed)
-  return _batches(
-    tf.where(stream.size > 0, steps, 0),
-    lambda step: order[step * batch_size : (step + 1) * batch_size],
-    stream,
-  )
+  return _cut(stream, order, batch_size, tf.where(stream.size > 0, steps, 0))
 
 
 def _separate(stream, order, batch_size, epochs) -> Batches:

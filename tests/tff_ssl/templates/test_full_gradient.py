@@ -12,7 +12,7 @@ from comparing import assert_close, assert_same, largest_differences
 
 from tff_ssl import objectives
 from tff_ssl.augmentation import views
-from tff_ssl.templates import full_gradient, prediction
+from tff_ssl.templates import local_training, prediction
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -52,7 +52,7 @@ _SUPERVISED = objectives.Supervised(views.PlainViews())
 def _gradient(batch_size, objective=_SUPERVISED, size=_SIZE, seed=_SEED):
   # Inside TFF all is in a graph.
   gradient = tf.function(autograph=False)(
-    lambda: full_gradient.full_gradient(
+    lambda: local_training.full_gradient(
       softmax_regression.model(_FEATURES, _CLASSES),
       objective,
       _weights(),
@@ -127,7 +127,7 @@ def test_batch_normalisation_in_train_mode():
   """With one minibatch, the gradient of the loss at the batch's statistics."""
   model = federations.model(_FEATURES, _CLASSES, 'batch', hidden=(5,))
   weights = tf.nest.map_structure(tf.constant, model.initial_weights(1))
-  actual = full_gradient.full_gradient(
+  actual = local_training.full_gradient(
     model, _SUPERVISED, weights, _examples(), batch_size=_SIZE, seed=_SEED
   )
   with tf.GradientTape() as tape:
