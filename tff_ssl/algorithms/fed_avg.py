@@ -25,7 +25,7 @@ from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments, only_with
-from tff_ssl.objectives.supervised import CLASS_WEIGHTS, SUPERVISED_LOSS
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.objectives.wrappers import PROXIMAL_STRENGTH
 from tff_ssl.plans import TrainingPlan, Wiring
 
@@ -203,8 +203,7 @@ SPECS = (
     (
       shared.CLIENT_WEIGHTING,
       shared.CLIENT_MOMENTUM,
-      SUPERVISED_LOSS,
-      CLASS_WEIGHTS,
+      *objectives.Supervised.settings,
       *shared.LOCAL,
     ),
     source='McMahan et al. 2017, arXiv 1602.05629, Algorithm 1',

@@ -60,12 +60,6 @@ from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments
-from tff_ssl.objectives.consistency import (
-  TEMPERATURE,
-  UNLABELLED_WEIGHT,
-  VIEWS_FORWARD,
-)
-from tff_ssl.objectives.selection import THRESHOLD
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.objectives.wrappers import PROXIMAL_STRENGTH
 from tff_ssl.plans import TrainingPlan, Wiring
@@ -238,8 +232,9 @@ def _baseline(average, method):
     fed_avg.build_fed_avg,
     (
       *(shared.CLIENT_WEIGHTING, shared.LABELLED_BATCH_SIZE, *shared.LOCAL),
-      *(THRESHOLD, VIEWS_FORWARD, UNLABELLED_WEIGHT, CLASS_WEIGHTS),
-      *((TEMPERATURE,) if is_uda else ()),
+      *objectives.SemiSupervised.settings_without(
+        'unlabelled_loss', *(() if is_uda else ('temperature',))
+      ),
       *((PROXIMAL_STRENGTH,) if is_proximal else ()),
     ),
     source='Cho et al. 2023, arXiv 2307.08809, Section 5.1 (baselines); '

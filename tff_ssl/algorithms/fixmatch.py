@@ -29,9 +29,6 @@ from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments
-from tff_ssl.objectives.consistency import UNLABELLED_WEIGHT, VIEWS_FORWARD
-from tff_ssl.objectives.selection import THRESHOLD
-from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.plans import TrainingPlan, Wiring
 
 with epy.lazy_imports():
@@ -122,10 +119,7 @@ UNLABELLED_RATIO = Setting(
 )
 SETTINGS = (
   UNLABELLED_RATIO,
-  THRESHOLD,
-  VIEWS_FORWARD,
-  UNLABELLED_WEIGHT,
-  CLASS_WEIGHTS,
+  *objectives.SemiSupervised.settings_without('unlabelled_loss', 'temperature'),
   *shared.LOCAL,
   shared.EMA_DECAY,
 )

@@ -52,12 +52,6 @@ from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments, only_with, unless
-from tff_ssl.objectives.consistency import (
-  UNLABELLED_LOSS,
-  UNLABELLED_WEIGHT,
-  VIEWS_FORWARD,
-)
-from tff_ssl.objectives.selection import THRESHOLD
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.plans import TrainingPlan, Wiring
 
@@ -488,14 +482,10 @@ SETTINGS = (
 )
 AT_CLIENTS = (
   shared.NUM_GROUPS,
-  THRESHOLD,
-  VIEWS_FORWARD,
-  UNLABELLED_LOSS,
-  UNLABELLED_WEIGHT,
+  *objectives.SemiSupervised.settings_without('temperature'),
   shared.LABELLED_BATCH_SIZE,
   *shared.LOCAL,
   *SLOTS,
-  CLASS_WEIGHTS,
 )
 
 

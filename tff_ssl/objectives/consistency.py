@@ -195,7 +195,7 @@ class SemiSupervised(Checked):
   )
   settings = (
     *(THRESHOLD, VIEWS_FORWARD),
-    *(UNLABELLED_LOSS, UNLABELLED_WEIGHT, TEMPERATURE, CLASS_WEIGHTS),
+    *(UNLABELLED_LOSS, UNLABELLED_WEIGHT, CLASS_WEIGHTS, TEMPERATURE),
   )
 
   def __call__(self, predict, batch, anchors, seed):
