@@ -89,7 +89,7 @@ def _run(values, arguments: list[str]) -> int:
       source = catalogue.load(
         dataset, data_dir=str(folder), cache_dir=cache_dir
       )
-  except (ValueError, OSError) as error:
+  except (ValueError, TypeError, OSError) as error:
     raise UsageError(str(error)) from error
   from datasets.records import source_report
 

@@ -45,7 +45,7 @@ def find_labels(settings) -> Found:
     with opening.cache_folder(settings.cache_dir):
       opening.check_files(settings)
       source = read(**content_of(settings))
-  except (ValueError, OSError) as error:
+  except (ValueError, TypeError, OSError) as error:
     raise UsageError(str(error)) from error
   return _of_source(source, settings.chosen['partition'])
 

@@ -92,7 +92,7 @@ def _digest(settings) -> str:
 
   try:
     return data.digest(settings)
-  except ValueError as error:
+  except (ValueError, TypeError) as error:
     raise UsageError(
       f'{settings.run_dir} holds a finished run, but not its data any more: '
       f'{error} To read results alone, see python -m experiments.report.'

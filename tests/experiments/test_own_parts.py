@@ -162,6 +162,13 @@ def test_a_bad_setting_of_its_own_is_refused(arguments, message, refused):
   assert message in refused(*arguments)
 
 
+@pytest.mark.parametrize('process', ['recommended', 'fedavg'])
+def test_data_of_ones_own_are_checked_before_a_run(refused, process, cache):
+  """The labels are read twice: where they decide, and for the run."""
+  own = '--dataset=own_source:LISTS', f'--process={process}', cache
+  assert 'labels of Split is of the type list' in refused(*own)
+
+
 @pytest.mark.parametrize(
   'name, message',
   [

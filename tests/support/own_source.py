@@ -42,3 +42,9 @@ SOURCE = SourceSpec(
   check_files=check_files,
   derive=lambda values, given: {'seed': given.get('seed', 7)},
 )
+LISTS = SourceSpec(
+  'lists',
+  'Labels that are no array.',
+  lambda data_dir, cache_dir: Split(stripes(20).examples, [0, 1] * 10),
+  check_files=check_files,
+)
