@@ -1,19 +1,6 @@
 """Exports the classifier of a run: `python -m experiments.export --help`.
 
-A program without this project loads it,
-
-```
-classify = tf.saved_model.load(folder)
-logits = classify(images)
-```
-
-where `images` are `[N, H, W, C]`, either `uint8` from 0 to 255 or floats from 0
-to 1. It standardises the images as the run did, and refuses floats outside of
-[0, 1]. `classify.with_probabilities(images)` gives `logits` and
-`probabilities`. It is also the signature `serving_default`, which servers of
-SavedModels call; its `images` are `float32` from 0 to 1.
-
-The folder also has `classes.json`, the names of the classes. Only the newest
+Programs without this project load it (docs/how_to/export.md). Only the newest
 checkpoint is needed; the data of the run may be gone.
 """
 

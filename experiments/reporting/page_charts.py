@@ -69,11 +69,9 @@ def curves(
   lines = []
   for place, (name, drawn) in enumerate(bands.items()):
     finite = drawn[np.isfinite(drawn).all(axis='columns')]
+    rounds = finite.index.astype(np.int32).rename('round')
     source = models.ColumnDataSource(
-      {
-        'round': finite.index.to_numpy(np.int32),
-        **{k: finite[k].to_numpy(np.float32) for k in ('mean', 'low', 'high')},
-      },
+      finite.astype(np.float32).set_index(rounds)
     )
     look = {'color': COLOURS[place]}
     chart.varea('round', 'low', 'high', source=source, alpha=0.2, **look)
