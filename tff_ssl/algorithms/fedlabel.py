@@ -59,7 +59,7 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
-from tff_ssl.common.setting import Setting, check_arguments
+from tff_ssl.common.setting import Setting, check_arguments, without
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.objectives.wrappers import PROXIMAL_STRENGTH
 from tff_ssl.plans import TrainingPlan, Wiring
@@ -232,8 +232,10 @@ def _baseline(average, method):
     fed_avg.build_fed_avg,
     (
       *(shared.CLIENT_WEIGHTING, shared.LABELLED_BATCH_SIZE, *shared.LOCAL),
-      *objectives.SemiSupervised.settings_without(
-        'unlabelled_loss', *(() if is_uda else ('temperature',))
+      *without(
+        objectives.SemiSupervised.settings,
+        'unlabelled_loss',
+        '' if is_uda else 'temperature',
       ),
       *((PROXIMAL_STRENGTH,) if is_proximal else ()),
     ),

@@ -28,7 +28,7 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
-from tff_ssl.common.setting import Setting, check_arguments
+from tff_ssl.common.setting import Setting, check_arguments, without
 from tff_ssl.plans import TrainingPlan, Wiring
 
 with epy.lazy_imports():
@@ -119,7 +119,9 @@ UNLABELLED_RATIO = Setting(
 )
 SETTINGS = (
   UNLABELLED_RATIO,
-  *objectives.SemiSupervised.settings_without('unlabelled_loss', 'temperature'),
+  *without(
+    objectives.SemiSupervised.settings, 'unlabelled_loss', 'temperature'
+  ),
   *shared.LOCAL,
   shared.EMA_DECAY,
 )

@@ -51,7 +51,13 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
-from tff_ssl.common.setting import Setting, check_arguments, only_with, unless
+from tff_ssl.common.setting import (
+  Setting,
+  check_arguments,
+  only_with,
+  unless,
+  without,
+)
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.plans import TrainingPlan, Wiring
 
@@ -482,7 +488,7 @@ SETTINGS = (
 )
 AT_CLIENTS = (
   shared.NUM_GROUPS,
-  *objectives.SemiSupervised.settings_without('temperature'),
+  *without(objectives.SemiSupervised.settings, 'temperature'),
   shared.LABELLED_BATCH_SIZE,
   *shared.LOCAL,
   *SLOTS,

@@ -307,6 +307,11 @@ def condition(words: str) -> Callable[[Callable[..., Any]], Condition]:
   return functools.partial(Condition, words)
 
 
+def without(settings: Iterable[Setting], *names: str) -> tuple[Setting, ...]:
+  """Returns the settings but for some, which a process does not offer."""
+  return tuple(setting for setting in settings if setting.name not in names)
+
+
 def check_arguments(
   settings: Iterable[Setting], arguments: Mapping[str, Any]
 ) -> None:

@@ -85,11 +85,6 @@ class Checked:
     check_arguments(self.settings, vars(self))
     check_class_weights(vars(self).get('class_weights'))
 
-  @classmethod
-  def settings_without(cls, *names: str) -> tuple[Setting, ...]:
-    """Returns the settings but for those that a process does not offer."""
-    return tuple(each for each in cls.settings if each.name not in names)
-
 
 @dataclasses.dataclass(frozen=True)
 class Supervised(Checked):
