@@ -8,20 +8,15 @@ import numbers
 from collections.abc import Sequence
 from fractions import Fraction
 
+from tff_ssl.common import setting
+
 
 def integers_at_least(least: int, **arguments) -> None:
   """Raises `ValueError` unless each argument is an integer >= `least`.
 
   `None` stands for "not given" and passes.
   """
-  for name, value in arguments.items():
-    if value is None:
-      continue
-    is_integer = isinstance(value, numbers.Integral)
-    if not is_integer or isinstance(value, bool) or value < least:
-      raise ValueError(
-        f'{name} must be an integer >= {least}, but is {value!r}.'
-      )
+  _check(arguments, int, at_least=least, optional=True)
 
 
 def numbers_at_least(least: float, *, above: bool = False, **arguments) -> None:
@@ -29,13 +24,22 @@ def numbers_at_least(least: float, *, above: bool = False, **arguments) -> None:
 
   With `above`, `least` itself is not allowed.
   """
+  _check(arguments, float, **{'above' if above else 'at_least': least})
+
+
+def fractions(**arguments) -> None:
+  """Raises `ValueError` unless each argument is a number in [0, 1]."""
+  _check(arguments, float, at_least=0, at_most=1)
+
+
+def choice(choices: Sequence[str], **arguments) -> None:
+  """Raises `ValueError` unless each argument is one of the choices."""
+  _check(arguments, str, choices=tuple(choices))
+
+
+def _check(arguments, type_, **limits) -> None:
   for name, value in arguments.items():
-    is_number = isinstance(value, numbers.Real) and math.isfinite(value)
-    if not is_number or value < least or (above and value == least):
-      raise ValueError(
-        f'{name} must be a number {">" if above else ">="} {least}, but is '
-        f'{value!r}.'
-      )
+    setting.Setting(name, type_, '', **limits).check(value)
 
 
 def cohort_adapts(clients_per_round: int, noise_multiplier: float) -> None:
@@ -50,15 +54,6 @@ def cohort_adapts(clients_per_round: int, noise_multiplier: float) -> None:
       f'`noise_multiplier={noise_multiplier}` with an adaptive clipping norm: '
       'take more clients, less noise, or a fixed norm (`clip_norm`).'
     )
-
-
-def fractions(**arguments) -> None:
-  """Raises `ValueError` unless each argument is a number in [0, 1]."""
-  for name, value in arguments.items():
-    if not isinstance(value, numbers.Real) or not 0 <= float(value) <= 1:
-      raise ValueError(
-        f'{name} must be a number between 0 and 1, but is {value!r}.'
-      )
 
 
 def positive_distribution(size: int | None = None, **arguments) -> None:
@@ -88,13 +83,6 @@ def positive_distribution(size: int | None = None, **arguments) -> None:
         f'{name} is {value!r}, of {len(value)} classes, but there are {size}: '
         'give one number per class.'
       )
-
-
-def choice(choices: Sequence[str], **arguments) -> None:
-  """Raises `ValueError` unless each argument is one of the choices."""
-  for name, value in arguments.items():
-    if value not in choices:
-      raise ValueError(f'{name} must be one of {choices}, but is {value!r}.')
 
 
 def exact(share: float) -> Fraction:

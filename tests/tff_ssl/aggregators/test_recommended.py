@@ -142,7 +142,10 @@ def test_what_cannot_be_is_refused(name, settings, error, message):
   [
     ({'clients_per_round': 0}, 'clients_per_round must be .* >= 1, but is 0'),
     ({'noise_multiplier': -1.0}, 'noise_multiplier must be .* but is -1.0'),
-    ({'clip_norm': float('inf')}, 'clip_norm must be a number > 0, but is inf'),
+    (
+      {'clip_norm': float('inf')},
+      'clip_norm must be a finite number > 0, but is inf',
+    ),
     ({'clip_norm': None, 'secure': True}, 'clip_norm is missing: secure sums'),
   ],
 )
