@@ -97,8 +97,6 @@ def _own_models(workload, folder) -> candidates.Rounds:
     more = {}
     if spec.takes('client_state_dir'):
       more['client_state_dir'] = states
-    if spec.takes('num_clients'):
-      more['num_clients'] = workload.clients
     run_round = candidates.rounds_of(
       name,
       'emnist_cnn',

@@ -78,13 +78,14 @@ def main(num_rounds=15):
   clients, (test_images, test_labels) = load_clients()
   model = models.build('dense_encoder', INPUT_SHAPE, 10, 'none')
   tff_ssl.install_context()
+  views = tff_ssl.PlainViews()
   process = tff_ssl.build_ssjo(
     model,
     data_spec=tff_ssl.ClientDataSpec(
       tff_ssl.image_element_spec(INPUT_SHAPE, dtype=tf.float32)
     ),
-    views=tff_ssl.PlainViews(),
-    proxy_task=CoveredSquare(),
+    views=views,
+    client_objective=tff_ssl.JointlyOptimized(views, CoveredSquare()),
     labelled_batch_probability=0.5,
     client_training=tff_ssl.TrainingPlan(
       tff.learning.optimizers.build_sgdm(0.1, 0.9), epochs=2

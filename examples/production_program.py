@@ -140,14 +140,17 @@ def build_process(model, views, images, labels):
 
   process = tff_ssl.build_grouping_robust(
     model,
-    server_data=server_data,
+    server=tff_ssl.ServerPlan(data=server_data),
     data_spec=tff_ssl.ClientDataSpec(tff_ssl.image_element_spec((8, 8, 1))),
     views=views,
     num_groups=_NUM_GROUPS,
     group_assignment='in_process',
-    # Momenta that clients send would go round a private or secure aggregator.
-    client_momentum='reset',
-    client_training=tff_ssl.TrainingPlan(batch_size=20, epochs=1),
+    client_training=tff_ssl.TrainingPlan(
+      batch_size=20,
+      epochs=1,
+      # Momenta that are sent would go round a private or secure aggregator.
+      client_momentum='reset',
+    ),
     wiring=build_wiring(),
   )
   return tff_ssl.compose_with_reader(process, read_client)

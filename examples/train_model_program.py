@@ -36,13 +36,15 @@ async def main(folder):
   model = tff_ssl.from_keras(tff_ssl.MODELS['small_cnn'].build((8, 8, 1), 10))
   process = tff_ssl.build_grouping_ssfl(
     model,
-    server_data=tff.tensorflow.computation(lambda: as_dataset(*labelled)),
+    server=tff_ssl.ServerPlan(
+      data=tff.tensorflow.computation(lambda: as_dataset(*labelled)),
+      warmup_rounds=5,
+    ),
     data_spec=tff_ssl.ClientDataSpec(tff_ssl.image_element_spec((8, 8, 1))),
     views=tff_ssl.ImageViews(mean=(0.3,), stddev=(0.38,), flip=False),
     num_groups=2,
     group_assignment='in_process',
     client_training=tff_ssl.TrainingPlan(batch_size=20, epochs=1),
-    server_warmup_rounds=5,
   )
   process = tff_ssl.compose_with_reader(process, read_client)
   tff.framework.set_default_context(

@@ -36,6 +36,9 @@ _MODULE_OF = {
   'recommend': 'algorithms.recommendation',
   # How they train, and how they are wired.
   'Corruption': 'plans',
+  'Helpers': 'plans',
+  'Pretraining': 'algorithms.label_hungry',
+  'ServerPlan': 'plans',
   'TrainingPlan': 'plans',
   'Wiring': 'plans',
   # Models and optimizers.

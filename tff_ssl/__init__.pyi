@@ -25,6 +25,7 @@ from tff_ssl.algorithms.fixmatch import build_fixmatch as build_fixmatch
 from tff_ssl.algorithms.grouping import build_grouping_at_clients as build_grouping_at_clients
 from tff_ssl.algorithms.grouping import build_grouping_ssfl as build_grouping_ssfl
 from tff_ssl.algorithms.grouping_robust import build_grouping_robust as build_grouping_robust
+from tff_ssl.algorithms.label_hungry import Pretraining as Pretraining
 from tff_ssl.algorithms.label_hungry import build_ssjo as build_ssjo
 from tff_ssl.algorithms.label_hungry import build_sspt as build_sspt
 from tff_ssl.algorithms.own_models import build_easgd as build_easgd
@@ -89,6 +90,8 @@ from tff_ssl.optimizers import clip_gradients as clip_gradients
 from tff_ssl.optimizers import cosine as cosine
 from tff_ssl.optimizers import exponential as exponential
 from tff_ssl.plans import Corruption as Corruption
+from tff_ssl.plans import Helpers as Helpers
+from tff_ssl.plans import ServerPlan as ServerPlan
 from tff_ssl.plans import TrainingPlan as TrainingPlan
 from tff_ssl.plans import Wiring as Wiring
 from tff_ssl.privacy import PrivacyAccount as PrivacyAccount

@@ -1,19 +1,22 @@
 """The records that all builders take.
 
-A `TrainingPlan` says how a participant trains: one for the clients, and another
-one for the server where it trains. A `Wiring` says what holds for the rounds of
-any algorithm. TensorFlow is imported when it is first needed.
+A `TrainingPlan` says how clients train, a `ServerPlan` how the server does that
+has labelled examples, and a `Wiring` what holds for the rounds of any
+algorithm. A builder's own records hold its defaults, and say by these what it
+takes. TensorFlow is imported when it is first needed.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import ClassVar, TypeVar
 
 from etils import epy
 
 from tff_ssl import checks, protocols
 from tff_ssl import shared_settings as shared
+from tff_ssl.common.setting import check_arguments
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -21,12 +24,9 @@ with epy.lazy_imports():
 
   from tff_ssl import compat, optimizers
 
-_CHECKED = (
-  shared.BATCH_SIZE,
-  shared.LABELLED_BATCH_SIZE,
-  shared.LOCAL_STEPS,
-  shared.LOCAL_EPOCHS,
-)
+_CHECKED = (*shared.LOCAL, shared.LABELLED_BATCH_SIZE, shared.CLIENT_MOMENTUM)
+
+_Plan = TypeVar('_Plan', bound='TrainingPlan')
 
 CORRUPTIONS = ('nan', 'exploding', 'flipped_labels', 'flipped_signs', 'stale')
 
@@ -35,7 +35,8 @@ CORRUPTIONS = ('nan', 'exploding', 'flipped_labels', 'flipped_signs', 'stale')
 class TrainingPlan:
   """By which steps a participant trains, whatever it minimises.
 
-  Where a field is `None`, the builder's own default counts, as its page says.
+  Where a field is `None`, the builder's own default counts, as its page says. A
+  builder refuses what it has no use for.
 
   Attributes:
     optimizer: A `tff.learning.optimizers.Optimizer`.
@@ -55,6 +56,14 @@ class TrainingPlan:
       default as large as the first.
     epoch_batches: With `epochs`, where passes end: 'separate', 'continuous' or
       'matched'; see `tff_ssl.templates.minibatches`.
+    client_momentum: What becomes of a client's momentum after the round.
+      'reset': it starts afresh in each. 'slot': a client goes on with the
+      momentum that the slot's client of the round before left; the client data
+      name slots then (`ClientDataSpec.num_slots`). 'mean': with the mean of
+      what all of them left. With one client, both are the momentum of central
+      training. See `tff_ssl.templates.memories.client_momentum`.
+    redrawn_mask_ratio: Share of a client's labels that is hidden, others in
+      each pass, in [0, 1]; one is left. 0 for none.
   """
 
   optimizer: tff.learning.optimizers.Optimizer | None = None
@@ -65,13 +74,20 @@ class TrainingPlan:
   steps_per_round: int | None = None
   labelled_batch_size: int | None = None
   epoch_batches: str | None = None
+  client_momentum: str | None = None
+  redrawn_mask_ratio: float | None = None
+
+  # What only some builders have a use for: those whose own plan has it.
+  _of_some: ClassVar[tuple[str, ...]] = (
+    'client_momentum',
+    'redrawn_mask_ratio',
+  )
 
   def __post_init__(self):
+    self._check(_CHECKED)
     checks.integers_at_least(1, steps_per_round=self.steps_per_round)
-    for setting in _CHECKED:
-      value = getattr(self, setting.argument_name)
-      if value is not None:
-        setting.check(value)
+    if self.redrawn_mask_ratio is not None:
+      checks.fractions(redrawn_mask_ratio=self.redrawn_mask_ratio)
     if self.optimizer is not None and not isinstance(
       self.optimizer, tff.learning.optimizers.Optimizer
     ):
@@ -81,7 +97,19 @@ class TrainingPlan:
         'tff_ssl.build_nesterov_sgd(0.03).'
       )
 
-  def over(self, defaults: TrainingPlan, **more) -> TrainingPlan:
+  def _check(self, settings) -> None:
+    for setting in settings:
+      value = getattr(self, setting.argument_name)
+      if value is not None:
+        setting.check(value)
+
+  def takes(self, field: str) -> bool:
+    """Returns whether the builder whose own plan this is has a use for it."""
+    if field not in self._of_some or getattr(self, field) is not None:
+      return True
+    return not _given(self)  # An empty plan does not tell.
+
+  def over(self, defaults: _Plan, **more) -> _Plan:
     """Returns this plan, with other values where it has none.
 
     Args:
@@ -89,15 +117,24 @@ class TrainingPlan:
         plan has neither, its `epoch_batches` where this plan has no `steps`.
       **more: Defaults that `defaults` cannot hold, such as an optimizer: it
         stands in a signature, and an optimizer imports TensorFlow.
+
+    Raises:
+      ValueError: If this plan has what the builder has no use for.
     """
     values = {**_given(defaults), **more}
     own = _given(self)
+    for name, value in own.items():
+      if not defaults.takes(name):
+        raise ValueError(
+          f'{name}={value!r} has no effect in this process: leave it out, or '
+          'choose another process.'
+        )
     if own.keys() & {'steps', 'epochs'}:
       values.pop('steps', None)
       values.pop('epochs', None)
     if 'steps' in own:
       values.pop('epoch_batches', None)
-    return TrainingPlan(**{**values, **own})
+    return type(defaults)(**{**values, **own})
 
   def on_clock_of(self, other: TrainingPlan) -> TrainingPlan:
     """Returns this plan with the global step of another one.
@@ -165,12 +202,82 @@ class TrainingPlan:
     return self.optimizer.set_hparams(state, hparams)
 
 
-def _given(plan):
+def _given(record):
   return {
     field.name: value
-    for field in dataclasses.fields(plan)
-    if (value := getattr(plan, field.name)) is not None
+    for field in dataclasses.fields(record)
+    if (value := getattr(record, field.name)) is not None
   }
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerPlan(TrainingPlan):
+  """How the server trains on its labelled examples, and what that counts for.
+
+  Beside the fields of a `TrainingPlan`, it has these, and the same holds of
+  them: `None` is the builder's default, and what it has no use for is refused.
+
+  Attributes:
+    data: No-argument `tff.Computation` that returns the labelled server set, a
+      sequence of `<x=..., y=...>` (D_s).
+    class_weights: d positive factors of the server's loss by class; by default
+      1. Those of clients with labels are an argument of their objective.
+    warmup_rounds: First rounds in which only the server trains.
+    order: 'beside': the server trains from w_avg while the clients train, and
+      its model is averaged with theirs (Zhang et al., arXiv 2008.11364, Eq. 7).
+      'after': groups average their clients' models alone; the server trains
+      from the mean of these averages, as in SemiFL (Diao et al., arXiv
+      2106.01432). Its model becomes w_avg; groups deviate from it as Eq. 7 lets
+      them (`tff_ssl.templates.groups.recentre`), but for the moving statistics
+      of batch normalisation, which are the server's.
+    weight: Weight of the server's model in each group's mean; a client has
+      weight 1.
+    global_momentum: beta_g, momentum of the clients' averaged change, in
+      [0, 0.999]. With groups it takes `order='after'`
+      (`tff_ssl.templates.groups.with_momentum`).
+    replicas: Server models in a round, 'one' or 'per_group'.
+    bn_statistics: Moving statistics of batch normalisation, 'averaged' or the
+      server's own, 'local'.
+  """
+
+  data: compat.Computation | None = None
+  class_weights: tuple[float, ...] | None = None
+  warmup_rounds: int | None = None
+  order: str | None = None
+  weight: float | None = None
+  global_momentum: float | None = None
+  replicas: str | None = None
+  bn_statistics: str | None = None
+
+  _of_some = (
+    *TrainingPlan._of_some,
+    *('warmup_rounds', 'order', 'weight', 'global_momentum', 'replicas'),
+    'bn_statistics',
+  )
+
+  def __post_init__(self):
+    super().__post_init__()
+    self._check((*shared.SERVER, shared.SERVER_REPLICAS))
+
+
+@dataclasses.dataclass(frozen=True)
+class Helpers:
+  """How clients help each other (`tff_ssl.templates.helper_clients`).
+
+  Attributes:
+    client_state_dir: Absolute path of the folder where clients keep their
+      models, for those they help; see `tff_ssl.templates.client_state`.
+    num_helpers: H >= 1, helpers of a client, fewer than there are others.
+    helper_interval: Helpers are chosen before every so many-th round.
+  """
+
+  client_state_dir: str | None = None
+  num_helpers: int = 2
+  helper_interval: int = 10
+
+  def __post_init__(self):
+    settings = (shared.NUM_HELPERS, shared.HELPER_INTERVAL)
+    check_arguments(settings, vars(self))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +332,7 @@ class Wiring:
     ema_decay: Where it is above 0, `get_model_weights` gives a moving average
       of the model over rounds (`tff_ssl.templates.moving_average`), with
       that decay per round, in [0, 1). The state holds it; clients see none of
-      it.
+      it, unless a builder says so. By default 0, or the builder's own.
     min_group_size: The fewest clients whose result is shown to those who see
       models and metrics, at least 1; of a group, where there are groups. With
       fewer that count, the group (or the round) has no result, and a round has
@@ -251,13 +358,14 @@ class Wiring:
   ) = None
   metrics_aggregator: Callable[..., compat.Computation] | None = None
   seed: int = 0
-  ema_decay: float = 0.0
+  ema_decay: float | None = None
   min_group_size: int = 1
   max_client_weight: float | None = None
   corruption: Corruption | None = None
 
   def __post_init__(self):
-    shared.EMA_DECAY.check(self.ema_decay)
+    if self.ema_decay is not None:
+      shared.EMA_DECAY.check(self.ema_decay)
     checks.integers_at_least(1, min_group_size=self.min_group_size)
     shared.MAX_CLIENT_WEIGHT.check(self.max_client_weight)
     for name, method, wanted in (
@@ -275,3 +383,7 @@ class Wiring:
       value = getattr(self, name)
       if value is not None and not hasattr(value, method):
         raise TypeError(f'{name} is a {type(value).__name__}: give {wanted}.')
+
+  def over(self, defaults: Wiring) -> Wiring:
+    """Returns this wiring, with a builder's own values where it has none."""
+    return Wiring(**{**_given(defaults), **_given(self)})

@@ -91,6 +91,7 @@ CLIENT_MOMENTUM = Setting(
   'of what the clients of the round before left.',
   choices=('reset', 'slot', 'mean'),
   used_when=(unless('momentum', 0, 'leaves nothing to keep'),),
+  argument='client_training.client_momentum',
 )
 # Condition of settings that tell groups apart.
 GROUPED = unless('num_groups', 1, 'leaves nothing to choose')
@@ -101,6 +102,7 @@ EMA_DECAY = Setting(
   "Decay per round of the moving average of the global model's weights, which "
   'is then what is evaluated, and what labels with `teacher=received`; 0 for '
   'none.',
+  default=0.0,
   at_least=0,
   below=1,
 )
@@ -114,6 +116,7 @@ GLOBAL_MOMENTUM = Setting(
   used_when=(
     unless('server_order', 'beside', 'averages the server model with theirs'),
   ),
+  argument='server.global_momentum',
 )
 NUM_GROUPS = Setting('num_groups', int, 'S, number of groups.', at_least=1)
 START_MODEL = Setting(
@@ -131,16 +134,22 @@ GROUP_ASSIGNMENT = Setting(
   'Who assigns groups: the sampler, or the process by chance.',
   choices=('sampler', 'in_process'),
 )
-# Not a flag of a process: the data say how many clients there are.
-NUM_CLIENTS = Setting(
-  'num_clients', int, 'All clients that may ever take part.', at_least=1
+NUM_HELPERS = Setting(
+  'num_helpers', int, 'H, helpers of a client.', at_least=1, refused=(2**31,)
+)
+HELPER_INTERVAL = Setting(
+  'helper_interval',
+  int,
+  'Helpers are chosen before every so many-th round.',
+  at_least=1,
+  rounds='share',
 )
 SERVER_STEPS = Setting(
   'server_steps',
   int,
   'Labelled steps of the server in a round.',
   at_least=1,
-  argument='server_training.steps',
+  argument='server.steps',
   group=_SERVER,
 )
 SERVER_BATCH_SIZE = Setting(
@@ -150,7 +159,7 @@ SERVER_BATCH_SIZE = Setting(
   at_least=1,
   at_most=_LARGEST_FACTOR,
   optional=True,
-  argument='server_training.batch_size',
+  argument='server.batch_size',
   group=_SERVER,
 )
 SERVER_WARMUP_ROUNDS = Setting(
@@ -160,7 +169,44 @@ SERVER_WARMUP_ROUNDS = Setting(
   at_least=0,
   rounds='share',
   phase='server warm-up',
+  argument='server.warmup_rounds',
   group=_SERVER,
+)
+SERVER_ORDER = Setting(
+  'server_order',
+  str,
+  'When the server trains: beside the clients (its model is averaged with '
+  'theirs), or after them, on their average.',
+  choices=('beside', 'after'),
+  argument='server.order',
+)
+SERVER_WEIGHT = Setting(
+  'server_weight',
+  float,
+  'Weight of the server model in each average.',
+  above=0,
+  below=1e9,
+  argument='server.weight',
+)
+SERVER_REPLICAS = Setting(
+  'server_replicas',
+  str,
+  'Server models in each round: one, or one per_group.',
+  choices=('one', 'per_group'),
+  used_when=(GROUPED,),
+  argument='server.replicas',
+)
+BN_STATISTICS = Setting(
+  'bn_statistics',
+  str,
+  "Batch normalisation's moving statistics: averaged, or the server's own "
+  '(local).',
+  choices=('averaged', 'local'),
+  used_when=(
+    only_with('norm', 'batch'),
+    unless('server_order', 'after', 'leaves the statistics of the server'),
+  ),
+  argument='server.bn_statistics',
 )
 SERVER_LEARNING_RATE = Setting(
   'server_learning_rate',
@@ -173,3 +219,13 @@ SERVER_LEARNING_RATE = Setting(
 
 # How long a client trains in a round.
 LOCAL = (BATCH_SIZE, LOCAL_STEPS, LOCAL_EPOCHS)
+# How long the server trains in a round, and from when on clients do.
+SERVER_LOCAL = (SERVER_STEPS, SERVER_BATCH_SIZE, SERVER_WARMUP_ROUNDS)
+# What else a server has whose model meets those of groups.
+SERVER = (
+  *SERVER_LOCAL,
+  SERVER_ORDER,
+  SERVER_WEIGHT,
+  GLOBAL_MOMENTUM,
+  BN_STATISTICS,
+)

@@ -83,8 +83,6 @@ def build_process(settings, model, own_views, data):
   in_slots = 'slot' in (settings.start_model, settings.client_momentum)
   if spec.takes('client_state_dir'):
     arguments['client_state_dir'] = run_folder.client_states(settings.run_dir)
-  if spec.takes('num_clients'):
-    arguments['num_clients'] = data.partition.num_clients
   if data.redrawn_ratio:
     arguments['redrawn_mask_ratio'] = data.redrawn_ratio
   if (corruption := cohort.corruption(settings, data)) is not None:
@@ -97,6 +95,7 @@ def build_process(settings, model, own_views, data):
       data.partition.class_priors.shape[1:] if _sees_sets(data) else None
     ),
     has_faults=cohort.client_faults(settings, data).in_keys,
+    num_clients=data.partition.num_clients,
   )
   arguments['client_optimizer'] = optimizers.build(
     settings, settings.learning_rate, settings.client_clip_norm

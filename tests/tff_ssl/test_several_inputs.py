@@ -108,7 +108,11 @@ def test_two_inputs_are_one_joined(build, has_server, norm, more):
   for keras_model, split in ((one_input, False), (two_inputs, True)):
     process = build(
       lambda keras_model=keras_model: keras_model(norm),
-      **({'server_data': _server_data(split)} if has_server else {}),
+      **(
+        {'server': tff_ssl.ServerPlan(data=_server_data(split))}
+        if has_server
+        else {}
+      ),
       **more,
       data_spec=tff_ssl.ClientDataSpec(
         _client(_PARTS[0], split).element_spec, in_context=True
@@ -246,7 +250,9 @@ def test_a_batch_of_another_form():
   'build, message',
   [
     (
-      functools.partial(tff_ssl.build_semifl, server_data=_server_data(True)),
+      functools.partial(
+        tff_ssl.build_semifl, server=tff_ssl.ServerPlan(data=_server_data(True))
+      ),
       'Mixup needs one tensor',
     ),
     (tff_ssl.build_ssjo, 'A proxy task needs one tensor'),

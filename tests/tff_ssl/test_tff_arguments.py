@@ -139,8 +139,8 @@ def test_labels_at_the_server_and_stock_names():
   process = tff_ssl.build_grouping_ssfl(
     model_fn,
     client_optimizer_fn=_SGD,
-    server_data=tff.tensorflow.computation(
-      lambda: make_client(slice(100, 140))
+    server=tff_ssl.ServerPlan(
+      data=tff.tensorflow.computation(lambda: make_client(slice(100, 140)))
     ),
     views=tff_ssl.VectorViews((0.3,) * 64, (0.4,) * 64),
     group_assignment='in_process',

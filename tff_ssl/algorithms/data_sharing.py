@@ -25,54 +25,45 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
-from tff_ssl.common.setting import check_arguments
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
-from tff_ssl.plans import TrainingPlan, Wiring
+from tff_ssl.plans import ServerPlan, TrainingPlan, Wiring
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_ssl import compat, optimizers, templates
+  from tff_ssl import optimizers, templates
   from tff_ssl.models import functional
   from tff_ssl.templates import averaging
   from tff_ssl.templates import server_training as training_at_server
 
 
-_SERVER_TRAINING = TrainingPlan(steps=16)
+_SERVER = ServerPlan(steps=16, warmup_rounds=10)
 
 
 @tff_arguments.taken
 def build_data_sharing(
   model: functional.FunctionalModel,
   *,
-  server_data: compat.Computation,
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
-  server_warmup_rounds: int = 10,
   client_objective: protocols.Objective | None = None,
-  client_training: TrainingPlan = fed_avg.CLIENT_TRAINING,
-  server_training: TrainingPlan = _SERVER_TRAINING,
+  client_training: TrainingPlan = fed_avg.PLAIN_TRAINING,
+  server: ServerPlan = _SERVER,
   client_weighting: str = 'examples',
-  class_weights: tuple[float, ...] | None = None,
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds FedAvg that begins with a training on the shared examples.
 
   Args:
     model: A `tff_ssl.FunctionalModel`.
-    server_data: No-argument `tff.Computation` that returns G, a sequence of
-      `<x=..., y=...>`.
     data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
-    server_warmup_rounds: First rounds, in which only the server trains.
     client_objective: As in `build_fed_avg`.
-    client_training: As in `build_fed_avg`.
-    server_training: How the server trains in a round; by default as clients do,
-      16 steps on minibatches of their size. Its momentum goes on from round to
-      round.
+    client_training: As in `build_fed_avg`, with a fresh momentum in each round.
+    server: G, and how the server trains on it in the first rounds, in which it
+      alone trains; by default ten, of 16 steps each as clients do, on
+      minibatches of their size. Its momentum goes on from round to round.
     client_weighting: 'examples' (as in `build_fed_avg`) or 'uniform'.
-    class_weights: d positive factors of the server's loss by class; by default
-      1. Those of clients are an argument of their objective.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`); as in
       `build_fed_avg`. An adaptive aggregator rests in the first rounds.
 
@@ -84,63 +75,44 @@ def build_data_sharing(
     ValueError: If an argument is out of range.
     TypeError: If model, client data and server data do not fit each other.
   """
-  check_arguments(SETTINGS, locals())
   clients = fed_avg.build_training(
     model,
     data_spec=data_spec,
     views=views,
     client_objective=client_objective,
-    client_training=client_training,
+    client_training=client_training.over(fed_avg.PLAIN_TRAINING),
   )
-  server = training_at_server.ServerTraining(
-    templates.LocalTraining(
-      model,
-      objectives.Supervised(views, class_weights=class_weights),
-      server_training.over(
-        _SERVER_TRAINING,
-        optimizer=optimizers.build_grouping_sgd(),
-        batch_size=clients.plan.batch_size,
-      ),
-    ),
-    server_data,
+  plan = server.over(
+    _SERVER,
+    optimizer=optimizers.build_grouping_sgd(),
+    batch_size=clients.plan.batch_size,
   )
-
-  def train(task):
-    return clients.run_task(task, active=task.round >= server_warmup_rounds)
 
   return averaging.compose(
-    train,
-    model=model,
+    clients,
     data_spec=data_spec,
-    initial_hparams=clients.initial_hparams,
     client_weighting=client_weighting,
     wiring=wiring,
-    build_finalizer=functools.partial(
+    server=functools.partial(
       training_at_server.build_server_first,
-      server,
-      server_warmup_rounds,
+      training_at_server.ServerTraining.of(plan, model, views),
+      plan.warmup_rounds,
       seed=wiring.seed,
     ),
-    idle_rounds=server_warmup_rounds,
-    measured=clients,
+    idle_rounds=plan.warmup_rounds,
   )
-
-
-SETTINGS = (
-  shared.SERVER_STEPS,
-  shared.SERVER_BATCH_SIZE,
-  shared.SERVER_WARMUP_ROUNDS,
-  shared.CLIENT_WEIGHTING,
-  *shared.LOCAL,
-  CLASS_WEIGHTS,
-)
 
 
 SPEC = ProcessSpec(
   'data_sharing',
   'Supervised FedAvg of clients that share some examples (DataSharing).',
   build_data_sharing,
-  SETTINGS,
+  (
+    *shared.SERVER_LOCAL,
+    shared.CLIENT_WEIGHTING,
+    *shared.LOCAL,
+    CLASS_WEIGHTS,
+  ),
   source='Zhao et al. 2018, arXiv 1806.00582, Section 4',
   needs=Needs(labels_at='clients', views='weak', shared_examples=True),
   objective=objectives.Supervised,

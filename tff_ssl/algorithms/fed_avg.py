@@ -37,7 +37,9 @@ with epy.lazy_imports():
   from tff_ssl.templates import averaging
 
 
-CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
+PLAIN_TRAINING = TrainingPlan(batch_size=64, steps=16)
+CLIENT_TRAINING = dataclasses.replace(PLAIN_TRAINING, redrawn_mask_ratio=0.0)
+_WITH_MOMENTUM = dataclasses.replace(CLIENT_TRAINING, client_momentum='reset')
 
 
 @tff_arguments.taken
@@ -48,11 +50,9 @@ def build_fed_avg(
   views: protocols.Views,
   client_objective: protocols.Objective | None = None,
   proximal_strength: float = 0.0,
-  client_training: TrainingPlan = CLIENT_TRAINING,
+  client_training: TrainingPlan = _WITH_MOMENTUM,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
   match_local_steps: bool = False,
-  redrawn_mask_ratio: float | None = None,
-  client_momentum: str = 'reset',
   client_weighting: str = 'examples',
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
@@ -68,16 +68,11 @@ def build_fed_avg(
     proximal_strength: mu of FedProx, >= 0.
     client_training: How a client trains; by default 16 steps of SGD on
       minibatches of 64, with the learning rate 0.03, Nesterov momentum 0.9 and
-      coupled weight decay 1e-4, as in Zhang et al.
+      coupled weight decay 1e-4, as in Zhang et al. With `redrawn_mask_ratio`
+      the objective is a supervised one.
     server_optimizer: By default SGD with learning rate 1.
     match_local_steps: With `epochs`, whether to take as many steps as the
       passes would take if all examples had a label: those of SSJO.
-    redrawn_mask_ratio: If given, the share of a client's labels that is hidden,
-      others in each pass; one is left.
-    client_momentum: 'reset'; 'slot': a client goes on with the momentum that
-      the slot's client of the round before left; or 'mean': with the mean of
-      what all of them left. With one client, both are the momentum of central
-      training.
     client_weighting: 'examples' (processed in the round, repetitions counted:
       with `epochs` in proportion to n_k, with `steps` the same for
       all) or 'uniform'.
@@ -85,8 +80,8 @@ def build_fed_avg(
       aggregator is by default `tff.aggregators.MeanFactory()`. Unweighted
       factories (differential privacy) need `client_weighting='uniform'`, and
       those that add noise a model without moving statistics, and both these
-      and secure ones `client_momentum='reset'`. With secure sums of models and
-      metrics, the server sees no sum in the clear.
+      and secure ones clients whose momentum is reset. With secure sums of
+      models and metrics, the server sees no sum in the clear.
 
   Returns:
     A `tff.learning.templates.LearningProcess`.
@@ -103,20 +98,13 @@ def build_fed_avg(
     proximal_strength=proximal_strength,
     client_training=client_training,
     match_local_steps=match_local_steps,
-    redrawn_mask_ratio=redrawn_mask_ratio,
   )
   return averaging.compose(
-    training.run_task,
-    model=model,
+    training,
     data_spec=data_spec,
-    initial_hparams=training.initial_hparams,
     client_weighting=client_weighting,
-    server_optimizer=server_optimizer,
+    server=server_optimizer,
     wiring=wiring,
-    memories=templates.client_momentum(
-      client_momentum, data_spec, training.initial_optimizer_state
-    ),
-    measured=training,
   )
 
 
@@ -127,9 +115,8 @@ def build_training(
   views: protocols.Views,
   client_objective: protocols.Objective | None = None,
   proximal_strength: float = 0.0,
-  client_training: TrainingPlan = CLIENT_TRAINING,
+  client_training: TrainingPlan = _WITH_MOMENTUM,
   match_local_steps: bool = False,
-  redrawn_mask_ratio: float | None = None,
 ) -> templates.LocalTraining:
   """Builds the clients' training, the same for all federated optimizers.
 
@@ -138,26 +125,23 @@ def build_training(
   check_arguments(SETTINGS, locals())
   data_spec.check_model(model)
   plan = client_training.over(
-    CLIENT_TRAINING, optimizer=optimizers.build_grouping_sgd()
+    _WITH_MOMENTUM, optimizer=optimizers.build_grouping_sgd()
   )
   _check_passes(plan, match_local_steps)
   if match_local_steps:
     plan = dataclasses.replace(plan, epoch_batches='matched')
   objective = client_objective or objectives.Supervised(views)
-  selection = None
-  if redrawn_mask_ratio is not None:
-    # Other objectives read what has no label, too: it would not be hidden.
-    if not isinstance(objective, objectives.Supervised):
-      raise ValueError(
-        f'redrawn_mask_ratio={redrawn_mask_ratio} goes with a supervised '
-        'objective alone: hide labels in the data instead.'
-      )
-    selection = templates.Selection(
-      'labelled', redrawn_mask_ratio=redrawn_mask_ratio
+  # Other objectives read what has no label, too: it would not be hidden.
+  if plan.redrawn_mask_ratio and not isinstance(
+    objective, objectives.Supervised
+  ):
+    raise ValueError(
+      f'redrawn_mask_ratio={plan.redrawn_mask_ratio} goes with a supervised '
+      'objective alone: hide labels in the data instead.'
     )
   if proximal_strength != 0:
     objective = objectives.Proximal(objective, proximal_strength)
-  return templates.LocalTraining(model, objective, plan, selection)
+  return templates.LocalTraining(model, objective, plan)
 
 
 def _check_passes(plan, match_local_steps) -> None:

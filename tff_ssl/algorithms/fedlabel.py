@@ -178,12 +178,11 @@ def build_fedlabel(
     )
 
   return averaging.compose(
-    train,
-    model=model,
+    labelled,
+    train=train,
     data_spec=data_spec,
-    initial_hparams=labelled.initial_hparams,
     client_weighting=client_weighting,
-    server_optimizer=server_optimizer,
+    server=server_optimizer,
     wiring=wiring,
   )
 

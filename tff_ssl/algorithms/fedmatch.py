@@ -22,7 +22,7 @@ client k  psi_k, as above; psi <- mean psi_k, of equal weights
 ```
 
 The server trains at the end of a round, on the psi that clients have just
-changed. As the first round is the server's alone (`server_warmup_rounds`),
+changed. As the first round is the server's alone (`ServerPlan.warmup_rounds`),
 server and clients take turns as they do in the authors' code, which begins
 with the server. Of the clients' models only psi, and moving statistics where
 there are some, go up.
@@ -51,14 +51,13 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fedlabel, tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
-from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.objectives.wrappers import SUPERVISED_WEIGHT
-from tff_ssl.plans import TrainingPlan, Wiring
+from tff_ssl.plans import Helpers, ServerPlan, TrainingPlan, Wiring
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_ssl import compat, stacks, templates
+  from tff_ssl import stacks, templates
   from tff_ssl.models import decomposed, functional
   from tff_ssl.templates import averaging, helper_clients
   from tff_ssl.templates import server_training as training_at_server
@@ -72,7 +71,7 @@ _CLIENT_TRAINING = TrainingPlan(
   batch_size=100, labelled_batch_size=10, epochs=1
 )
 _PSI_TRAINING = TrainingPlan(batch_size=100, epochs=1)
-_SERVER_TRAINING = TrainingPlan(batch_size=100, steps=10)
+_SERVER = ServerPlan(batch_size=100, steps=10, warmup_rounds=1)
 
 
 def _sum_of(parts):
@@ -89,12 +88,8 @@ def build_fedmatch(
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
   client_objective: protocols.Objective | None = None,
-  client_state_dir: str,
-  num_clients: int,
-  num_helpers: int = 2,
-  helper_interval: int = 10,
+  helpers: Helpers = Helpers(),
   supervised_weight: float = 10.0,
-  psi_factor: float = 0.2,
   client_training: TrainingPlan = _CLIENT_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
   client_weighting: str = 'uniform',
@@ -108,19 +103,15 @@ def build_fedmatch(
 
   Args:
     model: A `tff_ssl.FunctionalModel`.
-    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
+    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`, with K,
+      `num_clients`.
     views: Augmentation: sigma learns from the weak view; psi labels the plain
       one and learns from the strong one.
     client_objective: Of psi; by default
       `tff_ssl.InterClientConsistency(views)`.
-    client_state_dir: Absolute path of the folder where clients keep their
-      models, for those they help; see `tff_ssl.templates.client_state`.
-    num_clients: K, clients there are, whose indices are below K.
-    num_helpers: H >= 1, below K.
-    helper_interval: Helpers are chosen before every so many-th round.
+    helpers: Where clients keep their models for those that they help, and how
+      helpers are chosen.
     supervised_weight: lambda_s >= 0.
-    psi_factor: psi is at first this times sigma, which is what the model is
-      initialised with; in [0, 1].
     client_training: How a client trains either part; by default a pass over the
       examples of either kind by SGD with learning rate 0.001, on minibatches of
       100 unlabelled and 10 labelled ones.
@@ -140,8 +131,8 @@ def build_fedmatch(
     ValueError: If an argument is out of range.
     TypeError: If model and client data do not fit each other.
   """
-  check_arguments((*SETTINGS, shared.NUM_CLIENTS), locals())
-  parts = decomposed.Decomposition(model, psi_factor)
+  SUPERVISED_WEIGHT.check(supervised_weight)
+  parts = decomposed.Decomposition(model)
   plan = client_training.over(
     _CLIENT_TRAINING, optimizer=tff.learning.optimizers.build_sgdm(0.001)
   )
@@ -161,11 +152,8 @@ def build_fedmatch(
       of_psi_plan,
       templates.Selection('unlabelled'),
     ),
-    data_spec=data_spec,
-    client_state_dir=client_state_dir,
-    num_clients=num_clients,
-    num_helpers=num_helpers,
-    helper_interval=helper_interval,
+    helpers,
+    data_spec,
   )
 
   def train(task):
@@ -178,12 +166,12 @@ def build_fedmatch(
     )
 
   return averaging.compose(
-    train,
+    of_sigma,
+    train=train,
     model=parts.joint,
     data_spec=data_spec,
-    initial_hparams=of_sigma.initial_hparams,
     client_weighting=client_weighting,
-    server_optimizer=server_optimizer,
+    server=server_optimizer,
     wiring=wiring,
     memories=of_psi.memories,
     view=_sum_of(parts),
@@ -194,19 +182,13 @@ def build_fedmatch(
 def build_fedmatch_server(
   model: functional.FunctionalModel,
   *,
-  server_data: compat.Computation,
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
   client_objective: protocols.Objective | None = None,
-  client_state_dir: str,
-  num_clients: int,
-  num_helpers: int = 2,
-  helper_interval: int = 10,
+  helpers: Helpers = Helpers(),
   supervised_weight: float = 10.0,
-  psi_factor: float = 0.2,
   client_training: TrainingPlan = _PSI_TRAINING,
-  server_training: TrainingPlan = _SERVER_TRAINING,
-  server_warmup_rounds: int = 1,
+  server: ServerPlan = _SERVER,
   client_weighting: str = 'uniform',
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
@@ -214,24 +196,18 @@ def build_fedmatch_server(
 
   Args:
     model: A `tff_ssl.FunctionalModel`.
-    server_data: No-argument `tff.Computation` that returns the labelled server
-      set, a sequence of `<x=..., y=...>`.
-    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
+    data_spec: As in `build_fedmatch`.
     views: As in `build_fedmatch`.
     client_objective: Of psi; by default `tff_ssl.InterClientConsistency(views)`
       with `l1_weight=1e-5`.
-    client_state_dir: As in `build_fedmatch`.
-    num_clients: As in `build_fedmatch`.
-    num_helpers: As in `build_fedmatch`.
-    helper_interval: As in `build_fedmatch`.
+    helpers: As in `build_fedmatch`.
     supervised_weight: lambda_s >= 0, of the server's loss.
-    psi_factor: As in `build_fedmatch`.
     client_training: How a client trains psi; by default a pass over its
       examples by SGD with learning rate 0.001, on minibatches of 100. Clients
       and server share one clock, as in `build_grouping_ssfl`.
-    server_training: How the server trains sigma; by default 10 steps, a pass
-      over the authors' 1,000 labelled images, with the same optimizer and size.
-    server_warmup_rounds: First rounds in which only the server trains.
+    server: The server's labelled examples, and how it trains sigma on them; by
+      default 10 steps, a pass over the authors' 1,000 labelled images, with the
+      same optimizer and size, and alone in the first round.
     client_weighting: 'uniform', or 'examples' (processed in the round).
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
       aggregator gets changes of psi; see `build_fedmatch`.
@@ -245,10 +221,10 @@ def build_fedmatch_server(
     ValueError: If an argument is out of range.
     TypeError: If model, client data and server data do not fit each other.
   """
-  check_arguments((*SERVER_SETTINGS, shared.NUM_CLIENTS), locals())
-  parts = decomposed.Decomposition(model, psi_factor)
+  SUPERVISED_WEIGHT.check(supervised_weight)
+  parts = decomposed.Decomposition(model)
   optimizer = tff.learning.optimizers.build_sgdm(0.001)
-  server_plan = server_training.over(_SERVER_TRAINING, optimizer=optimizer)
+  server_plan = server.over(_SERVER, optimizer=optimizer)
   client_plan = client_training.over(_PSI_TRAINING, optimizer=optimizer)
   of_psi = helper_clients.build_training(
     parts,
@@ -257,37 +233,39 @@ def build_fedmatch_server(
       client_objective or _objective(views),
       client_plan.on_clock_of(server_plan),
     ),
-    data_spec=data_spec,
-    client_state_dir=client_state_dir,
-    num_clients=num_clients,
-    num_helpers=num_helpers,
-    helper_interval=helper_interval,
-    first_round=server_warmup_rounds,
+    helpers,
+    data_spec,
+    first_round=server_plan.warmup_rounds,
   )
   of_sigma = training_at_server.ServerTraining(
     templates.LocalTraining(
       parts.part('sigma'),
-      objectives.WeightedLoss(objectives.Supervised(views), supervised_weight),
+      objectives.WeightedLoss(
+        objectives.Supervised(views, class_weights=server_plan.class_weights),
+        supervised_weight,
+      ),
       server_plan,
     ),
-    server_data,
+    server_plan.data,
   )
 
   def train(task):
     result = of_psi.run(
-      task, task.weights, active=task.round >= server_warmup_rounds
+      task, task.weights, active=task.round >= server_plan.warmup_rounds
     )
     result.metrics['loss'] = result.metrics.pop('unlabelled_loss')
-    return result
+    update = averaging.update_from(task, result, client_weighting)
+    # Clients left sigma as it is: only psi is sent.
+    return update._replace(delta=parts.without_sigma(update.delta))
 
   return averaging.compose(
-    train,
+    of_psi.training,
+    train=train,
     model=parts.joint,
     data_spec=data_spec,
-    initial_hparams=of_psi.training.initial_hparams,
     client_weighting=client_weighting,
     wiring=wiring,
-    build_finalizer=functools.partial(
+    server=functools.partial(
       training_at_server.build_server_training,
       of_sigma,
       lambda weights, trained, change: parts.put(
@@ -298,12 +276,8 @@ def build_fedmatch_server(
       ),
       seed=wiring.seed,
     ),
-    # Clients left sigma as it is: only psi is sent.
-    revise=lambda update: update._replace(
-      delta=parts.without_sigma(update.delta)
-    ),
     memories=of_psi.memories,
-    idle_rounds=server_warmup_rounds,
+    idle_rounds=server_plan.warmup_rounds,
     view=_sum_of(parts),
   )
 
@@ -311,29 +285,11 @@ def build_fedmatch_server(
 # With either place of labels.
 SETTINGS = (
   *objectives.InterClientConsistency.settings,
-  Setting(
-    'num_helpers',
-    int,
-    'H, helpers of a client.',
-    at_least=1,
-    refused=(2**31,),
-  ),
-  Setting(
-    'helper_interval',
-    int,
-    'Helpers are chosen before every so many-th round.',
-    at_least=1,
-    rounds='share',
-  ),
+  shared.NUM_HELPERS,
+  shared.HELPER_INTERVAL,
   SUPERVISED_WEIGHT,
   shared.CLIENT_WEIGHTING,
   *shared.LOCAL,
-)
-SERVER_SETTINGS = (
-  *SETTINGS,
-  shared.SERVER_STEPS,
-  shared.SERVER_BATCH_SIZE,
-  shared.SERVER_WARMUP_ROUNDS,
 )
 
 
@@ -393,7 +349,7 @@ SPECS = (
     'fedmatch_server',
     'The same with labels at the server, which alone trains sigma.',
     build_fedmatch_server,
-    SERVER_SETTINGS,
+    (*SETTINGS, *shared.SERVER_LOCAL),
     source=_SOURCE,
     needs=Needs(tokens=False),
     objective=_objective,

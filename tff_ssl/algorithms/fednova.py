@@ -49,7 +49,6 @@ def build_fednova(
   proximal_strength: float = 0.0,
   client_training: TrainingPlan = fed_avg.CLIENT_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  redrawn_mask_ratio: float | None = None,
   client_weighting: str = 'examples',
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
@@ -64,7 +63,6 @@ def build_fednova(
     client_training: As in `build_fed_avg`. The optimizer is SGD, maybe with
       momentum, which starts afresh every round.
     server_optimizer: By default SGD with learning rate 1.
-    redrawn_mask_ratio: As in `build_fed_avg`.
     client_weighting: p_i in proportion to 'examples' (as in `build_fed_avg`),
       or 'uniform'.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
@@ -86,8 +84,7 @@ def build_fednova(
     views=views,
     client_objective=client_objective,
     proximal_strength=proximal_strength,
-    client_training=client_training,
-    redrawn_mask_ratio=redrawn_mask_ratio,
+    client_training=client_training.over(fed_avg.CLIENT_TRAINING),
   )
   effective_steps.check_optimizer(training.plan.optimizer, 'FedNova')
   rate = float(training.initial_hparams()['learning_rate'])

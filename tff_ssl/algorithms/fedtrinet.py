@@ -245,12 +245,11 @@ def build_fedtrinet(
     threshold_rounds,
   )
   return averaging.compose(
-    client.train,
-    model=model,
+    training,
+    train=client.train,
     data_spec=data_spec,
-    initial_hparams=training.initial_hparams,
     client_weighting=client_weighting,
-    server_optimizer=server_optimizer,
+    server=server_optimizer,
     wiring=wiring,
     memories=(templates.ClientMemory(client_state_dir, _first_state),),
   )

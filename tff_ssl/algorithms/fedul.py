@@ -63,9 +63,7 @@ def build_fedul(
   surrogate_loss: str = 'log_transition',
   test_prior: tuple[float, ...] | None = None,
   l1_weight: float = 1e-5,
-  proximal_strength: float | None = None,
   client_training: TrainingPlan = _CLIENT_TRAINING,
-  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
   client_weighting: str = 'uniform',
   wiring: Wiring = Wiring(),
   **base_arguments: Any,
@@ -90,19 +88,18 @@ def build_fedul(
     test_prior: pi, d positive numbers that sum to 1; by default uniform.
     l1_weight: Weight of an L1 penalty on all trainable weights, >= 0. The
       default is Table D.4's for MNIST in 10 sets.
-    proximal_strength: mu of `base_process='fedprox'`, by default 0.01, or of
-      'fednova', by default 0.
     client_training: How a client trains; by default a pass over its examples
       with Adam, as in the paper, fresh in each round, with the learning rate
       1e-4 and minibatches of 128. Over 'fednova' and 'scaffold', which need
       SGD, the optimizer is by default that of these processes.
-    server_optimizer: By default the base process's: SGD with learning rate 1,
-      or for 'fedadam' Adam with learning rate 0.01 and epsilon 0.001.
     client_weighting: 'uniform', as in Algorithm 1, or 'examples' (processed in
       the round).
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`).
-    **base_arguments: Further arguments of the base process's builder, such as
-      `num_clients`, `client_state_dir` and `control_update` of 'scaffold'.
+    **base_arguments: Further arguments of the base process's builder:
+      `server_optimizer`, by default SGD with learning rate 1, or for 'fedadam'
+      Adam with learning rate 0.01 and epsilon 0.001; `proximal_strength` of
+      'fedprox', by default 0.01, or of 'fednova', by default 0;
+      `client_state_dir` and `control_update` of 'scaffold'.
 
   Returns:
     A `tff.learning.templates.LearningProcess`. Clients report `loss`,
@@ -116,17 +113,13 @@ def build_fedul(
       lie in sets.
   """
   check_arguments(SETTINGS, {**locals(), **base_arguments})
-  if proximal_strength is not None:
-    having = [n for n, s in _BASES.items() if PROXIMAL_STRENGTH in s.settings]
-    if base_process not in having:
-      raise ValueError(
-        f'proximal_strength={proximal_strength!r} has no effect with '
-        f'base_process={base_process!r}: leave it out, or choose one of '
-        f'{", ".join(having)}.'
-      )
-    base_arguments['proximal_strength'] = proximal_strength
-  if server_optimizer is not None:
-    base_arguments['server_optimizer'] = server_optimizer
+  having = [n for n, s in _BASES.items() if PROXIMAL_STRENGTH in s.settings]
+  if 'proximal_strength' in base_arguments and base_process not in having:
+    raise ValueError(
+      f'proximal_strength={base_arguments["proximal_strength"]!r} has no '
+      f'effect with base_process={base_process!r}: leave it out, or choose one '
+      f'of {", ".join(having)}.'
+    )
   _check_classes(model, data_spec, test_prior)
   objective: protocols.Objective = objectives.SurrogateSets(
     views, surrogate_loss, test_prior
@@ -134,7 +127,12 @@ def build_fedul(
   if l1_weight != 0:
     objective = objectives.L1Penalty(objective, l1_weight)
   base = _BASES[base_process]
-  plan = client_training.over(_CLIENT_TRAINING)
+  # The base process takes or refuses what it is for the others to have.
+  plan = client_training.over(
+    dataclasses.replace(
+      _CLIENT_TRAINING, client_momentum=client_training.client_momentum
+    )
+  )
   if plan.optimizer is None and not base.needs.sgd:
     plan = dataclasses.replace(
       plan, optimizer=tff.learning.optimizers.build_adam(1e-4)

@@ -28,7 +28,7 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
-from tff_ssl.common.setting import Setting, check_arguments, without
+from tff_ssl.common.setting import Setting, without
 from tff_ssl.plans import TrainingPlan, Wiring
 
 with epy.lazy_imports():
@@ -41,6 +41,7 @@ with epy.lazy_imports():
 # Of a step, in FixMatch.
 _DECAY = 0.999
 _CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
+_WIRING = Wiring(ema_decay=_DECAY**16)
 
 
 @tff_arguments.taken
@@ -52,8 +53,7 @@ def build_fixmatch(
   unlabelled_ratio: int = 7,
   client_objective: protocols.Objective | None = None,
   client_training: TrainingPlan = _CLIENT_TRAINING,
-  ema_decay: float = _DECAY**16,
-  wiring: Wiring = Wiring(),
+  wiring: Wiring = _WIRING,
 ) -> tff.learning.templates.LearningProcess:
   """Builds FixMatch.
 
@@ -70,9 +70,8 @@ def build_fixmatch(
     client_training: How it trains; by default 16 steps in a round, on 64
       labelled examples (B, `batch_size`) and mu B unlabelled ones, SGD with
       learning rate 0.03, Nesterov momentum 0.9 and coupled weight decay 1e-4.
-    ema_decay: Decay per round of the average that is evaluated, in [0, 1); by
-      default 0.999 per step, of 16 steps. 0 for none.
-    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`).
+    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). `ema_decay` is
+      by default 0.999 per step, of 16 steps.
 
   Returns:
     A `tff.learning.templates.LearningProcess`.
@@ -81,17 +80,12 @@ def build_fixmatch(
     ValueError: If an argument is out of range.
     TypeError: If model and data do not fit each other.
   """
-  check_arguments(SETTINGS, locals())
+  UNLABELLED_RATIO.check(unlabelled_ratio)
   plan = client_training.over(_CLIENT_TRAINING)
   if plan.labelled_batch_size is not None:
     raise ValueError(
       f'client_training has labelled_batch_size={plan.labelled_batch_size}: '
       'give batch_size, the labelled examples of a step, and unlabelled_ratio.'
-    )
-  if wiring.ema_decay:
-    raise ValueError(
-      f'wiring.ema_decay={wiring.ema_decay} has no effect beside ema_decay='
-      f'{ema_decay:g}: give the latter.'
     )
   return fed_avg.build_fed_avg(
     model,
@@ -102,10 +96,10 @@ def build_fixmatch(
       plan,
       batch_size=unlabelled_ratio * plan.batch_size,
       labelled_batch_size=plan.batch_size,
+      client_momentum='mean',
     ),
-    client_momentum='mean',
     client_weighting='uniform',
-    wiring=dataclasses.replace(wiring, ema_decay=ema_decay),
+    wiring=wiring.over(_WIRING),
   )
 
 
@@ -116,14 +110,6 @@ UNLABELLED_RATIO = Setting(
   at_least=1,
   at_most=1000,
   group='client training',
-)
-SETTINGS = (
-  UNLABELLED_RATIO,
-  *without(
-    objectives.SemiSupervised.settings, 'unlabelled_loss', 'temperature'
-  ),
-  *shared.LOCAL,
-  shared.EMA_DECAY,
 )
 
 
@@ -138,7 +124,14 @@ SPEC = ProcessSpec(
   'fixmatch',
   'Central FixMatch: one client has all data, some of it with labels.',
   build_fixmatch,
-  SETTINGS,
+  (
+    UNLABELLED_RATIO,
+    *without(
+      objectives.SemiSupervised.settings, 'unlabelled_loss', 'temperature'
+    ),
+    *shared.LOCAL,
+    shared.EMA_DECAY,
+  ),
   source='Sohn et al. 2020, arXiv 2001.07685, Section 2',
   needs=Needs(labels_at='dealt'),
   objective=objectives.SemiSupervised,

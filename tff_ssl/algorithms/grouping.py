@@ -18,7 +18,7 @@ evaluation, are w_avg.
 
 Every client receives all S models and keeps one, so the downlink is S models.
 With equal groups w_avg = (S w_s + sum_k w_k) / (C + S): grouping also raises
-the server's weight from 1/(C+1) to S/(C+S). `server_weight=S` with
+the server's weight from 1/(C+1) to S/(C+S). A server weight of S with
 `num_groups=1` is FedAvg with the same formula for w_avg, the control for that
 effect.
 
@@ -28,12 +28,12 @@ Where the authors' code departs from their text, or says what it leaves open:
     code, where a slot never leaves its group; 'slot' is that of its previous
     group, as in the text, where groups change every round and w_avg,i goes to
     the previous members of G_i (a client that was in none takes its slot's).
-  * `client_momentum`: 'reset' is fresh every round, as stateless clients have
-    it; 'slot' stays with the slot, as in the code.
-  * `bn_statistics`: 'averaged' as all weights are; 'local' are the server's
-    own, as in the code (of several replicas, their mean).
-  * `server_replicas`: 'one' update for all groups (Eq. 7); 'per_group' has its
-    own batches and momentum for each, as in the code.
+  * `TrainingPlan.client_momentum`: 'reset' is fresh every round, as stateless
+    clients have it; 'slot' stays with the slot, as in the code.
+  * `ServerPlan.bn_statistics`: 'averaged' as all weights are; 'local' are the
+    server's own, as in the code (of several replicas, their mean).
+  * `ServerPlan.replicas`: 'one' update for all groups (Eq. 7); 'per_group' has
+    its own batches and momentum for each, as in the code.
   * `views_forward`: 'auto' is one pass for both views where there is batch
     normalisation, which needs it, else two; 'joint', as in the code, is one
     pass always.
@@ -51,28 +51,30 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
-from tff_ssl.common.setting import (
-  Setting,
-  check_arguments,
-  only_with,
-  unless,
-  without,
-)
+from tff_ssl.common.setting import without
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
-from tff_ssl.plans import TrainingPlan, Wiring
+from tff_ssl.plans import ServerPlan, TrainingPlan, Wiring
 
 with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_ssl import compat, optimizers, stacks, templates
+  from tff_ssl import optimizers, stacks, templates
   from tff_ssl.models import functional
   from tff_ssl.templates import client_task, finalizers, groups
   from tff_ssl.templates import server_training as training_at_server
 
 
-_CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
-_SERVER_TRAINING = TrainingPlan(steps=16)
+CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16, client_momentum='reset')
+_SERVER = ServerPlan(
+  steps=16,
+  order='beside',
+  weight=1.0,
+  global_momentum=0.0,
+  warmup_rounds=0,
+  replicas='one',
+  bn_statistics='averaged',
+)
 
 
 def build_local_update(
@@ -112,65 +114,49 @@ def build_local_update(
   return local_update
 
 
-@dataclasses.dataclass(frozen=True)
-class _Meeting:
-  """How the server's model and those of the groups meet.
+def _server_start(plan, group_models, aggregate):
+  """Returns what the server trains from: 'after', the clients come first."""
+  if plan.order == 'after':
+    group_models = groups.average(group_models, aggregate)
+  return stacks.mean(group_models)
 
-  Its fields are arguments of `build_grouping_ssfl`.
-  """
 
-  server_order: str
-  server_weight: float
-  bn_statistics: str
-  global_momentum: float
-
-  def __post_init__(self):
-    if self.global_momentum and self.server_order != 'after':
-      raise ValueError(
-        f'global_momentum={self.global_momentum} does not fit server_order='
-        f'{self.server_order!r}, where the server model is in the average: use '
-        "server_order='after', or global_momentum=0."
-      )
-
-  def server_start(self, group_models, aggregate):
-    """Returns what the server trains from: 'after', the clients come first."""
-    if self.server_order == 'after':
-      group_models = groups.average(group_models, aggregate)
-    return stacks.mean(group_models)
-
-  def combine(self, group_models, server_models, aggregate):
-    """Returns the new group models."""
-    if self.server_order == 'after':
-      new = groups.recentre(
-        groups.average(group_models, aggregate),
-        server_models,
-        aggregate['weight'],
-        self.server_weight,
-      )
-    else:
-      new = groups.average(
-        group_models, aggregate, server_models, self.server_weight
-      )
-      if self.bn_statistics == 'averaged':
-        return new
-    # Statistics that are not averaged are the server's, in every group.
-    own = tf.nest.map_structure(
-      lambda average, value: tf.broadcast_to(value, tf.shape(average)),
-      new.non_trainable,
-      server_models.non_trainable,
+def _combine(plan, group_models, server_models, aggregate):
+  """Returns the new group models, of those before and the server's."""
+  if plan.order == 'after':
+    new = groups.recentre(
+      groups.average(group_models, aggregate),
+      server_models,
+      aggregate['weight'],
+      plan.weight,
     )
-    return tff.learning.models.ModelWeights(new.trainable, own)
+  else:
+    new = groups.average(group_models, aggregate, server_models, plan.weight)
+    if plan.bn_statistics == 'averaged':
+      return new
+  # Statistics that are not averaged are the server's, in every group.
+  own = tf.nest.map_structure(
+    lambda average, value: tf.broadcast_to(value, tf.shape(average)),
+    new.non_trainable,
+    server_models.non_trainable,
+  )
+  return tff.learning.models.ModelWeights(new.trainable, own)
 
-  def build_finalizer(self, server, seed, **types):
-    """Returns the finalizer in which the server trains and the models meet."""
-    finalizer = training_at_server.build_server_training(
-      server, self.combine, server_start=self.server_start, seed=seed, **types
-    )
-    if not self.global_momentum:
-      return finalizer
-    return groups.with_momentum(
-      finalizer, self.global_momentum, types['weights_type']
-    )
+
+def _build_finalizer(plan, server, seed, **types):
+  """Returns the finalizer in which the server trains and the models meet."""
+  finalizer = training_at_server.build_server_training(
+    server,
+    functools.partial(_combine, plan),
+    server_start=functools.partial(_server_start, plan),
+    seed=seed,
+    **types,
+  )
+  if not plan.global_momentum:
+    return finalizer
+  return groups.with_momentum(
+    finalizer, plan.global_momentum, types['weights_type']
+  )
 
 
 def compose(
@@ -179,7 +165,6 @@ def compose(
   build_finalizer: Callable[..., tff.learning.templates.FinalizerProcess],
   *,
   data_spec: templates.ClientDataSpec,
-  client_momentum: str,
   wiring: Wiring,
   server: training_at_server.ServerTraining | None = None,
 ) -> tff.learning.templates.LearningProcess:
@@ -192,11 +177,11 @@ def compose(
       `aggregate_type`, the unplaced types of the group models and of the
       aggregator's result.
     data_spec: The type of client data.
-    client_momentum: See `build_grouping_ssfl`.
     wiring: See `build_grouping_ssfl`.
     server: How the server trains from w_avg, if it does.
   """
-  grouping.check(training.model, data_spec, wiring)
+  grouping.check_data(data_spec)
+  data_spec.check_model(training.model)
   initial = templates.initial_weights(training.model, wiring.seed)
   work = templates.build_client_work(
     build_local_update(training, grouping),
@@ -205,7 +190,7 @@ def compose(
     initial_hparams=training.initial_hparams,
     wiring=wiring,
     memories=templates.client_momentum(
-      client_momentum, data_spec, training.initial_optimizer_state
+      training.plan.client_momentum, data_spec, training.initial_optimizer_state
     ),
   )
   group_models = templates.stacked(initial, grouping.num_groups)
@@ -245,32 +230,20 @@ def compose(
 def build_grouping_ssfl(
   model: functional.FunctionalModel,
   *,
-  server_data: compat.Computation,
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
   num_groups: int = 2,
   client_objective: protocols.Objective | None = None,
-  client_training: TrainingPlan = _CLIENT_TRAINING,
-  server_training: TrainingPlan = _SERVER_TRAINING,
-  server_order: str = 'beside',
-  server_weight: float = 1.0,
-  global_momentum: float = 0.0,
-  server_warmup_rounds: int = 0,
-  server_replicas: str = 'one',
+  client_training: TrainingPlan = CLIENT_TRAINING,
+  server: ServerPlan = _SERVER,
   group_assignment: str = 'sampler',
   start_model: str = 'group',
-  client_momentum: str = 'reset',
-  bn_statistics: str = 'averaged',
-  ema_decay: float = 0.0,
-  class_weights: tuple[float, ...] | None = None,
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds the learning process of Eqs. 3-8.
 
   Args:
     model: A `tff_ssl.FunctionalModel`.
-    server_data: No-argument `tff.Computation` that returns the labelled server
-      set, a sequence of `<x=..., y=...>` (D_s).
     data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     num_groups: S >= 1.
@@ -279,44 +252,27 @@ def build_grouping_ssfl(
       `views_forward`.
     client_training: How a client trains; by default as in the paper: 16 steps
       (T) on minibatches of 64 (B), SGD with learning rate 0.03, Nesterov
-      momentum 0.9 and coupled weight decay 1e-4. Clients and server share one
-      clock: a schedule's global step advances by the server's steps per round,
-      unless `steps_per_round` says otherwise.
-    server_training: How the server trains; the same default, on minibatches of
-      the clients' size.
-    server_order: 'beside': the server trains from w_avg while the clients
-      train, and its model is averaged with theirs (Eq. 7). 'after': groups
-      average their clients' models alone; the server trains from the mean of
-      these averages, as in SemiFL (Diao et al., arXiv 2106.01432). Its model
-      becomes w_avg; groups deviate from it as Eq. 7 lets them
-      (`tff_ssl.templates.groups.recentre`), but for the moving statistics of
-      batch normalisation, which are the server's.
-    server_weight: Weight of w_s in each group's mean; a client has weight 1.
-    global_momentum: beta_g, momentum of the clients' averaged change, in
-      [0, 1), with `server_order='after'`
-      (`tff_ssl.templates.groups.with_momentum`).
-    server_warmup_rounds: First rounds in which only the server trains.
-    server_replicas: 'one' or 'per_group'.
+      momentum 0.9 and coupled weight decay 1e-4, which starts afresh in each
+      round. Clients and server share one clock: a schedule's global step
+      advances by the server's steps per round, unless `steps_per_round` says
+      otherwise.
+    server: The server's labelled examples, and how it trains on them; the same
+      default, on minibatches of the clients' size. By default the server trains
+      beside the clients, from the first round on, one model for all groups,
+      which counts as much as a client's, moving statistics included.
     group_assignment: 'sampler': `group` of the clients' context says it, which
       allows exactly equal groups. 'in_process': every client is put into a
       group at random, so that group sizes are binomial and client data need
       no context.
     start_model: 'group', or 'slot'; the client data name slots then
       (`ClientDataSpec.num_slots`).
-    client_momentum: 'reset'; 'slot', likewise; or 'mean', of what the clients
-      of the round before left (`tff_ssl.templates.memories.client_momentum`).
-    bn_statistics: 'averaged' or 'local'.
-    ema_decay: Where it is above 0, what is evaluated is a moving average of
-      w_avg over rounds (`tff_ssl.templates.moving_average`); an
-      objective whose teacher is 'received' gets its labels from it, too.
-      Clients receive S + 1 models.
-    class_weights: d positive factors of the server's loss by class; by default
-      1. Those of clients with labels are an argument of their objective.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
       aggregator is by default `GroupMeanFactory(num_groups)`, into which one of
       TFF's means is put, for clipping, compression or secure sums. It says
       which are refused, and what differential privacy takes. In warm-up
-      rounds an adaptive one rests.
+      rounds an adaptive one rests. With `ema_decay`, an objective whose teacher
+      is 'received' gets its labels from the average of w_avg, too, so that
+      clients receive S + 1 models.
 
   Returns:
     A `tff.learning.templates.LearningProcess`. Its metrics hold
@@ -327,27 +283,26 @@ def build_grouping_ssfl(
     ValueError: If an argument is out of range.
     TypeError: If model, client data and server data do not fit each other.
   """
-  check_arguments((*SETTINGS, shared.GROUP_ASSIGNMENT), locals())
-  meeting = _Meeting(
-    server_order, server_weight, bn_statistics, global_momentum
-  )
   optimizer = optimizers.build_grouping_sgd()
-  client_plan = client_training.over(_CLIENT_TRAINING, optimizer=optimizer)
-  server_plan = server_training.over(
-    _SERVER_TRAINING, optimizer=optimizer, batch_size=client_plan.batch_size
+  client_plan = client_training.over(CLIENT_TRAINING, optimizer=optimizer)
+  plan = server.over(
+    _SERVER, optimizer=optimizer, batch_size=client_plan.batch_size
   )
-  server = training_at_server.ServerTraining(
-    templates.LocalTraining(
-      model,
-      objectives.Supervised(views, class_weights=class_weights),
-      server_plan,
-    ),
-    server_data,
-    num_groups if server_replicas == 'per_group' else 1,
+  if plan.global_momentum and plan.order != 'after':
+    raise ValueError(
+      f'global_momentum={plan.global_momentum} does not fit order='
+      f'{plan.order!r}, where the server model is in the average: use '
+      "order='after', or global_momentum=0."
+    )
+  training = training_at_server.ServerTraining.of(
+    plan,
+    model,
+    views,
+    num_replicas=num_groups if plan.replicas == 'per_group' else 1,
   )
   objective = client_objective or objectives.ConsistencyRegularization(views)
   clients = templates.LocalTraining(
-    model, objective, client_plan.on_clock_of(server_plan)
+    model, objective, client_plan.on_clock_of(plan)
   )
   # A received teacher is the global model, which clients get besides that of
   # their group, and which the server has just trained.
@@ -356,18 +311,18 @@ def build_grouping_ssfl(
     num_groups,
     group_assignment,
     start_model,
-    server_warmup_rounds,
+    plan.warmup_rounds,
     'global' if teacher == 'received' else 'start',
-    ema_decay,
+    wiring.ema_decay or 0.0,
   )
   return compose(
     clients,
     grouping,
-    functools.partial(meeting.build_finalizer, server, wiring.seed),
+    functools.partial(_build_finalizer, plan, training, wiring.seed),
     data_spec=data_spec,
-    client_momentum=client_momentum,
-    wiring=wiring,
-    server=server,
+    # The average is a row of the stack, since clients may receive it.
+    wiring=dataclasses.replace(wiring, ema_decay=None),
+    server=training,
   )
 
 
@@ -379,10 +334,9 @@ def build_grouping_at_clients(
   views: protocols.Views,
   num_groups: int = 2,
   client_objective: protocols.Objective | None = None,
-  client_training: TrainingPlan = _CLIENT_TRAINING,
+  client_training: TrainingPlan = CLIENT_TRAINING,
   group_assignment: str = 'sampler',
   start_model: str = 'group',
-  client_momentum: str = 'reset',
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds grouping where clients hold some labels, and the server no data.
@@ -408,7 +362,6 @@ def build_grouping_at_clients(
       beside each minibatch.
     group_assignment: As in `build_grouping_ssfl`.
     start_model: As in `build_grouping_ssfl`.
-    client_momentum: As in `build_grouping_ssfl`.
     wiring: As in `build_grouping_ssfl`.
 
   Returns:
@@ -418,12 +371,11 @@ def build_grouping_at_clients(
     ValueError: If an argument is out of range.
     TypeError: If model, client data and aggregator do not fit each other.
   """
-  check_arguments((*AT_CLIENTS, shared.GROUP_ASSIGNMENT), locals())
   training = templates.LocalTraining(
     model,
     client_objective or objectives.SemiSupervised(views),
     client_training.over(
-      _CLIENT_TRAINING, optimizer=optimizers.build_grouping_sgd()
+      CLIENT_TRAINING, optimizer=optimizers.build_grouping_sgd()
     ),
   )
   return compose(
@@ -431,68 +383,11 @@ def build_grouping_at_clients(
     groups.Grouping(num_groups, group_assignment, start_model),
     functools.partial(finalizers.build_no_server_training, groups.average),
     data_spec=data_spec,
-    client_momentum=client_momentum,
     wiring=wiring,
   )
 
 
-SERVER_WEIGHT = Setting(
-  'server_weight',
-  float,
-  'Weight of the server model in each average.',
-  above=0,
-  below=1e9,
-)
-SERVER = (
-  shared.SERVER_STEPS,
-  shared.SERVER_BATCH_SIZE,
-  shared.SERVER_WARMUP_ROUNDS,
-  Setting(
-    'server_order',
-    str,
-    'When the server trains: beside the clients (its model is averaged with '
-    'theirs), or after them, on their average.',
-    choices=('beside', 'after'),
-  ),
-  SERVER_WEIGHT,
-  shared.GLOBAL_MOMENTUM,
-  Setting(
-    'bn_statistics',
-    str,
-    "Batch normalisation's moving statistics: averaged, or the server's own "
-    '(local).',
-    choices=('averaged', 'local'),
-    used_when=(
-      only_with('norm', 'batch'),
-      unless('server_order', 'after', 'leaves the statistics of the server'),
-    ),
-  ),
-)
-SERVER_REPLICAS = Setting(
-  'server_replicas',
-  str,
-  'Server models in each round: one, or one per_group.',
-  choices=('one', 'per_group'),
-  used_when=(shared.GROUPED,),
-)
 SLOTS = (shared.START_MODEL, shared.CLIENT_MOMENTUM)
-SETTINGS = (
-  shared.NUM_GROUPS,
-  *objectives.ConsistencyRegularization.settings,
-  *shared.LOCAL,
-  *SLOTS,
-  *SERVER,
-  SERVER_REPLICAS,
-  shared.EMA_DECAY,
-  CLASS_WEIGHTS,
-)
-AT_CLIENTS = (
-  shared.NUM_GROUPS,
-  *without(objectives.SemiSupervised.settings, 'temperature'),
-  shared.LABELLED_BATCH_SIZE,
-  *shared.LOCAL,
-  *SLOTS,
-)
 
 
 _PAPER = 'Zhang et al. 2021, arXiv 2008.11364'
@@ -505,7 +400,7 @@ _SERVER_ONLY_ROUNDS = 2**31 - 1
 _UNGROUPED = (
   *shared.LOCAL,
   shared.CLIENT_MOMENTUM,
-  *SERVER,
+  *shared.SERVER,
   shared.EMA_DECAY,
   CLASS_WEIGHTS,
 )
@@ -514,7 +409,16 @@ SPECS = (
     'grouping',
     'CRL at clients, labels at the server, averages within S groups.',
     build_grouping_ssfl,
-    SETTINGS,
+    (
+      shared.NUM_GROUPS,
+      *objectives.ConsistencyRegularization.settings,
+      *shared.LOCAL,
+      *SLOTS,
+      *shared.SERVER,
+      shared.SERVER_REPLICAS,
+      shared.EMA_DECAY,
+      CLASS_WEIGHTS,
+    ),
     source=f'{_PAPER}, Eqs. 3, 4 and 7',
     objective=objectives.ConsistencyRegularization,
     makes_pseudo_labels=True,
@@ -568,8 +472,8 @@ SPECS = (
     'The upper bound: all labels at clients, and the server data.',
     build_grouping_ssfl,
     (
-      *(shared.NUM_GROUPS, *shared.LOCAL, *SLOTS, *SERVER, SERVER_REPLICAS),
-      *(shared.EMA_DECAY, CLASS_WEIGHTS),
+      *(shared.NUM_GROUPS, *shared.LOCAL, *SLOTS, *shared.SERVER),
+      *(shared.SERVER_REPLICAS, shared.EMA_DECAY, CLASS_WEIGHTS),
     ),
     source=f'{_PAPER}, Eqs. 3, 6 and 7 (Figure 2, Appendix F)',
     needs=Needs(labels_at='clients', views='weak'),
@@ -580,7 +484,13 @@ SPECS = (
     'grouping_client_labels',
     'Some labels at clients, no server data, averages within S groups.',
     build_grouping_at_clients,
-    AT_CLIENTS,
+    (
+      shared.NUM_GROUPS,
+      *without(objectives.SemiSupervised.settings, 'temperature'),
+      shared.LABELLED_BATCH_SIZE,
+      *shared.LOCAL,
+      *SLOTS,
+    ),
     source=f'{_PAPER}, Appendix H',
     needs=Needs(labels_at='dealt'),
     objective=objectives.SemiSupervised,

@@ -45,6 +45,7 @@ average are not part of this process (`tff_ssl.build_semifl` has them).
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 from etils import epy
@@ -53,15 +54,14 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import grouping, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
-from tff_ssl.common.setting import check_arguments
 from tff_ssl.objectives.selection import SELECTION
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
-from tff_ssl.plans import TrainingPlan, Wiring
+from tff_ssl.plans import ServerPlan, TrainingPlan, Wiring
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_ssl import compat, templates
+  from tff_ssl import templates
   from tff_ssl.models import functional
 
 
@@ -72,35 +72,30 @@ _OBJECTIVE = functools.partial(
   pseudo_label_rule='self_adaptive',
   min_confidence=0.5,
 )
-_CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
-_SERVER_TRAINING = TrainingPlan(steps=16)
+_CLIENT_TRAINING = dataclasses.replace(
+  grouping.CLIENT_TRAINING, client_momentum='mean'
+)
+_SERVER = ServerPlan(steps=16, weight=1.0, warmup_rounds=0)
+_WIRING = Wiring(ema_decay=0.9)
 
 
 @tff_arguments.taken
 def build_grouping_robust(
   model: functional.FunctionalModel,
   *,
-  server_data: compat.Computation,
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
   num_groups: int = 2,
   client_objective: protocols.Objective | None = None,
   client_training: TrainingPlan = _CLIENT_TRAINING,
-  server_training: TrainingPlan = _SERVER_TRAINING,
-  server_weight: float = 1.0,
-  server_warmup_rounds: int = 0,
+  server: ServerPlan = _SERVER,
   group_assignment: str = 'sampler',
-  client_momentum: str = 'mean',
-  ema_decay: float = 0.9,
-  class_weights: tuple[float, ...] | None = None,
-  wiring: Wiring = Wiring(),
+  wiring: Wiring = _WIRING,
 ) -> tff.learning.templates.LearningProcess:
   """Builds grouping with a received teacher and a server that trains last.
 
   Args:
     model: A `tff_ssl.FunctionalModel`.
-    server_data: No-argument `tff.Computation` that returns the labelled server
-      set, a sequence of `<x=..., y=...>` (D_s).
     data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     num_groups: S >= 1; with 1, all clients start from w_s.
@@ -108,15 +103,13 @@ def build_grouping_robust(
       FreeMatch's thresholds above 0.5,
       `tff_ssl.ConsistencyRegularization(views, teacher='received',
       pseudo_label_rule='self_adaptive', min_confidence=0.5)`.
-    client_training: As in `build_grouping_ssfl`.
-    server_training: As in `build_grouping_ssfl`.
-    server_weight: n above; a larger one brings groups closer to w_s.
-    server_warmup_rounds: First rounds in which only the server trains.
+    client_training: As in `build_grouping_ssfl`, but that clients go on with
+      the mean of the momenta.
+    server: As in `build_grouping_ssfl`, but for its order. Its weight is n
+      above; a larger one brings groups closer to w_s.
     group_assignment: As in `build_grouping_ssfl`.
-    client_momentum: As in `build_grouping_ssfl`.
-    ema_decay: Decay of the average that labels and that is evaluated.
-    class_weights: As in `build_grouping_ssfl`.
-    wiring: As in `build_grouping_ssfl`.
+    wiring: As in `build_grouping_ssfl`. `ema_decay`, by default 0.9, is that of
+      the average that labels and that is evaluated.
 
   Returns:
     A `tff.learning.templates.LearningProcess` with the metrics of
@@ -126,39 +119,17 @@ def build_grouping_robust(
     ValueError: If an argument is out of range.
     TypeError: If model, client data and server data do not fit each other.
   """
-  check_arguments((*SETTINGS, shared.GROUP_ASSIGNMENT), locals())
   return grouping.build_grouping_ssfl(
     model,
-    server_data=server_data,
     data_spec=data_spec,
     views=views,
     num_groups=num_groups,
     client_objective=client_objective or _OBJECTIVE(views),
-    client_training=client_training,
-    server_training=server_training,
-    server_order='after',
-    server_weight=server_weight,
-    server_warmup_rounds=server_warmup_rounds,
+    client_training=client_training.over(_CLIENT_TRAINING),
+    server=dataclasses.replace(server.over(_SERVER), order='after'),
     group_assignment=group_assignment,
-    client_momentum=client_momentum,
-    ema_decay=ema_decay,
-    class_weights=class_weights,
-    wiring=wiring,
+    wiring=wiring.over(_WIRING),
   )
-
-
-SETTINGS = (
-  shared.NUM_GROUPS,
-  *SELECTION,
-  *shared.LOCAL,
-  shared.CLIENT_MOMENTUM,
-  shared.SERVER_STEPS,
-  shared.SERVER_BATCH_SIZE,
-  shared.SERVER_WARMUP_ROUNDS,
-  grouping.SERVER_WEIGHT,
-  shared.EMA_DECAY,
-  CLASS_WEIGHTS,
-)
 
 
 def _derive(values, given):
@@ -172,7 +143,16 @@ SPEC = ProcessSpec(
   'Grouping in which an average of the received model labels, and the server '
   'trains last.',
   build_grouping_robust,
-  SETTINGS,
+  (
+    shared.NUM_GROUPS,
+    *SELECTION,
+    *shared.LOCAL,
+    shared.CLIENT_MOMENTUM,
+    *shared.SERVER_LOCAL,
+    shared.SERVER_WEIGHT,
+    shared.EMA_DECAY,
+    CLASS_WEIGHTS,
+  ),
   source='Eqs. 3, 4 and 7 of Zhang et al. 2021, arXiv 2008.11364, with the '
   'teacher and the order of Diao et al. 2022, arXiv 2106.01432, the average of '
   'Tarvainen and Valpola 2017, arXiv 1703.01780, and the momentum of Yu et al. '

@@ -56,13 +56,50 @@ with epy.lazy_imports():
   from tff_ssl.templates import averaging, finalizers
 
 
+_PRETRAINING_ROUNDS = Setting(
+  'pretraining_rounds',
+  int,
+  'Rounds of `total_rounds` that go to the proxy task, the first ones; by '
+  'default half of them.',
+  at_least=0,
+  rounds='phase',
+  phase='pre-training',
+  argument='pretraining.rounds',
+)
+_PRETRAINING_IMAGES = Setting(
+  'pretraining_images',
+  str,
+  'Images of the pre-training: all, or the unlabelled ones alone.',
+  choices=('all', 'unlabelled'),
+  used_when=(unless('pretraining_rounds', 0, 'leaves it out'),),
+  argument='pretraining.images',
+)
 # Positions among the parts: encoder, classifier, the proxy task's head.
 _CLASSIFIER = (0, 1)
 _PROXY = (0, 2)
-_SSPT_TRAINING = TrainingPlan(
-  batch_size=20, epochs=10, epoch_batches='continuous'
+_SSJO_TRAINING = TrainingPlan(
+  batch_size=20, epochs=10, client_momentum='reset', redrawn_mask_ratio=0.0
 )
-_SSJO_TRAINING = TrainingPlan(batch_size=20, epochs=10)
+_SSPT_TRAINING = dataclasses.replace(_SSJO_TRAINING, epoch_batches='continuous')
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretraining:
+  """The first stage of SSPT, in which encoders learn without labels.
+
+  Attributes:
+    proxy_task: What they learn, a `tff_ssl.ProxyTask`.
+    rounds: P >= 0, how many rounds it takes.
+    images: What it sees, 'all' or 'unlabelled'.
+  """
+
+  proxy_task: proxy_tasks.ProxyTask = proxy_tasks.Reconstruction()
+  rounds: int = 100
+  images: str = 'all'
+
+  def __post_init__(self):
+    _PRETRAINING_ROUNDS.check(self.rounds)
+    _PRETRAINING_IMAGES.check(self.images)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,14 +168,10 @@ def build_sspt(
   *,
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
-  pretraining_rounds: int = 100,
-  pretraining_images: str = 'all',
+  pretraining: Pretraining = Pretraining(),
   encoder_training: str = 'fine_tuned',
-  proxy_task: proxy_tasks.ProxyTask | None = None,
-  redrawn_mask_ratio: float | None = None,
   client_training: TrainingPlan = _SSPT_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  client_momentum: str = 'reset',
   client_weighting: str = 'examples',
   class_weights: tuple[float, ...] | None = None,
   wiring: Wiring = Wiring(),
@@ -147,18 +180,16 @@ def build_sspt(
 
   The global weights are those of the model with the proxy task's head behind
   its own; `get_model_weights` gives the model's alone, the classifier. To start
-  from an encoder that was trained elsewhere, set `pretraining_rounds=0` and
+  from an encoder that was trained elsewhere, take `Pretraining(rounds=0)` and
   `process.set_model_weights(state, model.with_encoder_weights(...))`.
 
   Args:
     model: A classifier that `tff_ssl.join` made of an encoder and a head.
     data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
     views: Augmentation; `tff_ssl.augmentation.PlainViews()` is the paper's.
-    pretraining_rounds: P >= 0, rounds of the first stage.
-    pretraining_images: What the first stage sees, 'all' or 'unlabelled'.
+    pretraining: The first stage (`tff_ssl.Pretraining`); by default 100 rounds
+      of reconstruction on all examples.
     encoder_training: In the second stage, 'fine_tuned' or 'frozen'.
-    proxy_task: A `tff_ssl.ProxyTask`; by default `tff_ssl.Reconstruction()`.
-    redrawn_mask_ratio: As in `build_fed_avg`.
     client_training: How a client trains in both stages; by default 10 passes
       over the stage's examples, cut as one, by the paper's SGD with learning
       rate 0.001 and momentum 0.99, on minibatches of 20. The clock of a
@@ -166,7 +197,6 @@ def build_sspt(
     server_optimizer: By default SGD with learning rate 1. It starts afresh with
       the second stage. One with weight decay, or noise from the aggregator,
       moves the parts that do not train, too.
-    client_momentum: 'reset', 'slot' or 'mean'; see `build_fed_avg`.
     client_weighting: 'examples' (processed in the round) or 'uniform'.
     class_weights: d positive factors of the classifier's loss by class; by
       default 1.
@@ -184,24 +214,25 @@ def build_sspt(
       client data.
   """
   check_arguments(SSPT_SETTINGS, locals())
-  task = proxy_task or proxy_tasks.Reconstruction()
-  joint = proxy_tasks.add_head(model, task, views)
+  joint = proxy_tasks.add_head(model, pretraining.proxy_task, views)
   frozen = model if encoder_training == 'frozen' else None
-  plan = client_training.over(_SSPT_TRAINING, optimizer=_sgd())
+  given = client_training.over(_SSPT_TRAINING, optimizer=_sgd())
+  # Each stage has a momentum of its own.
+  plan = dataclasses.replace(given, client_momentum=None)
   # Where all examples are seen, no label is hidden.
-  hidden = None if pretraining_images == 'all' else redrawn_mask_ratio
-  pretraining = _Stage(
+  sees_all = pretraining.images == 'all'
+  first = _Stage(
     0,
     joint,
     _PROXY,
     templates.LocalTraining(
       split.join(joint.encoder, joint.heads[-1]),
-      objectives.SelfSupervised(views, task),
-      plan,
-      templates.Selection(pretraining_images, redrawn_mask_ratio=hidden),
+      objectives.SelfSupervised(views, pretraining.proxy_task),
+      dataclasses.replace(plan, redrawn_mask_ratio=None) if sees_all else plan,
+      templates.Selection(pretraining.images),
     ),
   )
-  finetuning = _Stage(
+  second = _Stage(
     1,
     joint,
     _CLASSIFIER,
@@ -209,37 +240,36 @@ def build_sspt(
       split.freeze_encoder(model) if frozen else model,
       objectives.Supervised(views, class_weights=class_weights),
       plan,
-      templates.Selection('labelled', redrawn_mask_ratio=redrawn_mask_ratio),
     ),
-    first_round=pretraining_rounds,
+    first_round=pretraining.rounds,
     frozen=frozen,
   )
 
   def train(task):
     return tf.cond(
-      task.round < pretraining_rounds,
-      lambda: pretraining.run(task),
-      lambda: finetuning.run(task),
+      task.round < pretraining.rounds,
+      lambda: first.run(task),
+      lambda: second.run(task),
     )
 
   def initial_states():
-    stages = (pretraining, finetuning)
+    stages = (first, second)
     return tuple(stage.training.initial_optimizer_state() for stage in stages)
 
   return averaging.compose(
-    train,
+    second.training,
+    train=train,
     model=joint,
     data_spec=data_spec,
-    initial_hparams=finetuning.training.initial_hparams,
     client_weighting=client_weighting,
     wiring=wiring,
-    build_finalizer=functools.partial(
+    server=functools.partial(
       finalizers.build_apply_mean_delta,
       server_optimizer,
-      first_stage_rounds=pretraining_rounds,
+      first_stage_rounds=pretraining.rounds,
     ),
     memories=templates.client_momentum(
-      client_momentum, data_spec, initial_states
+      given.client_momentum, data_spec, initial_states
     ),
     view=_classifier_of(joint),
   )
@@ -251,16 +281,12 @@ def build_ssjo(
   *,
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
-  proxy_task: proxy_tasks.ProxyTask | None = None,
-  ssjo_loss_weight: float = 1.0,
+  client_objective: proxy_tasks.JointlyOptimized | None = None,
   labelled_batch_probability: float | None = None,
-  redrawn_mask_ratio: float | None = None,
   client_training: TrainingPlan = _SSJO_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
   idle_momentum: str = 'coasts',
-  client_momentum: str = 'reset',
   client_weighting: str = 'examples',
-  class_weights: tuple[float, ...] | None = None,
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds SSJO-FedAvg, with the weights of `build_sspt`.
@@ -269,11 +295,10 @@ def build_ssjo(
     model: As in `build_sspt`.
     data_spec: As in `build_sspt`.
     views: As in `build_sspt`.
-    proxy_task: As in `build_sspt`.
-    ssjo_loss_weight: Weight of the proxy task's loss, >= 0.
+    client_objective: By default `tff_ssl.JointlyOptimized(views)`, whose
+      arguments are the proxy task and the weights of its loss and of classes.
     labelled_batch_probability: Of a labelled minibatch, in [0, 1]; by default
       the labelled examples' share of the client's.
-    redrawn_mask_ratio: As in `build_fed_avg`.
     client_training: How a client trains; by default the paper's SGD with
       learning rate 0.001 and momentum 0.99, on minibatches of 20. `epochs`,
       by default 10, stands for as many steps as so many passes over all of the
@@ -283,10 +308,7 @@ def build_ssjo(
     idle_momentum: What a step does to weights that get no gradient in it:
       'coasts', momentum carries them on, or 'rests', neither they nor their
       momentum change (`tff_ssl.optimizers.rest_without_gradient`).
-    client_momentum: 'reset', 'slot' or 'mean'; see `build_fed_avg`.
     client_weighting: 'examples' (processed in the round) or 'uniform'.
-    class_weights: d positive factors of the classifier's loss by class; by
-      default 1.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`).
 
   Returns:
@@ -305,28 +327,21 @@ def build_ssjo(
     plan = dataclasses.replace(
       plan, optimizer=optimizers.rest_without_gradient(plan.optimizer)
     )
-  task = proxy_task or proxy_tasks.Reconstruction()
-  joint = proxy_tasks.add_head(model, task, views)
+  objective = client_objective or objectives.JointlyOptimized(views)
+  joint = proxy_tasks.add_head(model, objective.proxy_task, views)
   training = templates.LocalTraining(
     joint,
-    objectives.JointlyOptimized(views, task, ssjo_loss_weight, class_weights),
+    objective,
     plan,
-    templates.Selection(
-      'either', labelled_batch_probability, redrawn_mask_ratio
-    ),
+    templates.Selection('either', labelled_batch_probability),
   )
-
   return averaging.compose(
-    training.run_task,
-    model=joint,
+    training,
+    train=training.run_task,
     data_spec=data_spec,
-    initial_hparams=training.initial_hparams,
     client_weighting=client_weighting,
-    server_optimizer=server_optimizer,
+    server=server_optimizer,
     wiring=wiring,
-    memories=templates.client_momentum(
-      client_momentum, data_spec, training.initial_optimizer_state
-    ),
     view=_classifier_of(joint),
   )
 
@@ -339,22 +354,8 @@ SSPT_SETTINGS = (
   *SETTINGS,
   shared.EPOCH_BATCHES,
   PROXY_TASK,
-  Setting(
-    'pretraining_rounds',
-    int,
-    'Rounds of `total_rounds` that go to the proxy task, the first ones; by '
-    'default half of them.',
-    at_least=0,
-    rounds='phase',
-    phase='pre-training',
-  ),
-  Setting(
-    'pretraining_images',
-    str,
-    'Images of the pre-training: all, or the unlabelled ones alone.',
-    choices=('all', 'unlabelled'),
-    used_when=(unless('pretraining_rounds', 0, 'leaves it out'),),
-  ),
+  _PRETRAINING_ROUNDS,
+  _PRETRAINING_IMAGES,
   Setting(
     'encoder_training',
     str,
@@ -472,6 +473,7 @@ SPECS = (
     SSJO_SETTINGS,
     source=f'{_PAPER}, Methods 2 and Figure 4',
     needs=_BOTH_KINDS,
+    objective=objectives.JointlyOptimized,
     defaults=_DEFAULTS,
     has_gradient_diversity=False,
   ),

@@ -70,7 +70,9 @@ with epy.lazy_imports():
 
 # Of Overlap-Local-SGD.
 _LEARNING_RATE = 0.1
-_OVERLAP_TRAINING = TrainingPlan(batch_size=128, steps=16)
+_OVERLAP_TRAINING = TrainingPlan(
+  batch_size=128, steps=16, redrawn_mask_ratio=0.0
+)
 
 
 def _pulled(training, pull):
@@ -104,9 +106,7 @@ def _pulled(training, pull):
   return train
 
 
-def _compose(
-  train, training, *, data_spec, client_state_dir, server_optimizer, wiring
-):
+def _compose(train, training, server, *, data_spec, client_state_dir, wiring):
   """Composes the process of clients with own models, all of one weight."""
 
   def first_state(task):
@@ -119,12 +119,11 @@ def _compose(
     )
 
   return averaging.compose(
-    train,
-    model=training.model,
+    training,
+    train=train,
     data_spec=data_spec,
-    initial_hparams=training.initial_hparams,
     client_weighting='uniform',
-    server_optimizer=server_optimizer,
+    server=server,
     wiring=wiring,
     memories=(templates.ClientMemory(client_state_dir, first_state),),
   )
@@ -136,21 +135,19 @@ def build_easgd(
   *,
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
-  num_clients: int,
   client_state_dir: str,
   elastic_rate: float = 0.9,
   client_objective: protocols.Objective | None = None,
   client_training: TrainingPlan = fed_avg.CLIENT_TRAINING,
-  redrawn_mask_ratio: float | None = None,
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds EASGD. Call it with all clients in every round.
 
   Args:
     model: A `tff_ssl.FunctionalModel`.
-    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
+    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`, with M,
+      `num_clients`.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
-    num_clients: M, all clients there are.
     client_state_dir: Absolute path of the folder where clients keep their
       models and optimizer states; see `tff_ssl.templates.client_state`.
     elastic_rate: M a, above 0 and at most 1. With 1, the server takes the mean
@@ -158,7 +155,6 @@ def build_easgd(
     client_objective: As in `build_fed_avg`; what it compares with is z.
     client_training: As in `build_fed_avg`. The optimizer's state, momentum
       with it, goes on from round to round.
-    redrawn_mask_ratio: As in `build_fed_avg`.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
       aggregator averages x_i' - z, which is all that clients send. They weigh
       the same, so that unweighted factories fit; see `build_fed_avg`.
@@ -170,21 +166,20 @@ def build_easgd(
     ValueError: If an argument is out of range.
     TypeError: If model and client data do not fit each other.
   """
-  check_arguments((ELASTIC_RATE, shared.NUM_CLIENTS), locals())
+  ELASTIC_RATE.check(elastic_rate)
   training = fed_avg.build_training(
     model,
     data_spec=data_spec,
     views=views,
     client_objective=client_objective,
-    client_training=client_training,
-    redrawn_mask_ratio=redrawn_mask_ratio,
+    client_training=client_training.over(fed_avg.CLIENT_TRAINING),
   )
   return _compose(
-    _pulled(training, elastic_rate / num_clients),
+    _pulled(training, elastic_rate / data_spec.checked_num_clients),
     training,
+    optimizers.build_server_sgd(elastic_rate),
     data_spec=data_spec,
     client_state_dir=client_state_dir,
-    server_optimizer=optimizers.build_server_sgd(elastic_rate),
     wiring=wiring,
   )
 
@@ -200,7 +195,6 @@ def build_overlap_sgd(
   anchor_momentum: float = 0.7,
   client_objective: protocols.Objective | None = None,
   client_training: TrainingPlan = _OVERLAP_TRAINING,
-  redrawn_mask_ratio: float | None = None,
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds Overlap-Local-SGD. Call it with all clients in every round.
@@ -218,7 +212,6 @@ def build_overlap_sgd(
       minibatches of 128, with the learning rate 0.1, Nesterov momentum 0.9 and
       coupled weight decay 1e-4, as in the authors' code. The optimizer's state,
       momentum with it, goes on from round to round.
-    redrawn_mask_ratio: As in `build_fed_avg`.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
       aggregator averages x_i - z, which is all that clients send. They weigh
       the same, so that unweighted factories fit; see `build_fed_avg`.
@@ -239,7 +232,6 @@ def build_overlap_sgd(
     client_training=client_training.over(
       _OVERLAP_TRAINING, optimizer=optimizers.build_grouping_sgd(_LEARNING_RATE)
     ),
-    redrawn_mask_ratio=redrawn_mask_ratio,
   )
 
   train = _pulled(training, pull)
@@ -252,11 +244,11 @@ def build_overlap_sgd(
   return _compose(
     train_to_the_pull,
     training,
-    data_spec=data_spec,
-    client_state_dir=client_state_dir,
-    server_optimizer=optimizers.build_nesterov_sgd(
+    optimizers.build_nesterov_sgd(
       1.0, momentum=anchor_momentum, nesterov=False
     ),
+    data_spec=data_spec,
+    client_state_dir=client_state_dir,
     wiring=wiring,
   )
 

@@ -3,13 +3,13 @@
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from tff_ssl import shared_settings
 from tff_ssl.common.choice import Choice
 from tff_ssl.common.setting import Setting
-from tff_ssl.plans import TrainingPlan, Wiring
+from tff_ssl.plans import ServerPlan, TrainingPlan, Wiring
 
 # `ProcessSpec.exceptions` of a process that has no other weights.
 OF_EQUAL_WEIGHTS = {
@@ -17,13 +17,14 @@ OF_EQUAL_WEIGHTS = {
     'all clients weigh the same, which an unweighted aggregator does, too'
   )
 }
-# The arguments of builders that are records, and their classes.
+# The records that builders take, where they have no default of their own.
 _RECORDS = {
-  'client_training': TrainingPlan,
-  'server_training': TrainingPlan,
-  'wiring': Wiring,
+  'client_training': TrainingPlan(),
+  'server': ServerPlan(),
+  'wiring': Wiring(),
 }
-# Where arguments of `ProcessSpec.build` go that are none of its own settings.
+# Where arguments of `ProcessSpec.build` go that are none of its own settings,
+# and not fields of that name.
 _PLACES = {
   **{
     setting.name: (setting.argument,)
@@ -31,12 +32,9 @@ _PLACES = {
     if isinstance(setting, Setting) and setting.argument is not None
   },
   'client_optimizer': ('client_training.optimizer',),
-  'server_optimizer': ('server_training.optimizer',),
-  'schedule': ('client_training.schedule', 'server_training.schedule'),
-  **{
-    field.name: (f'wiring.{field.name}',)
-    for field in dataclasses.fields(Wiring)
-  },
+  'server_optimizer': ('server.optimizer',),
+  'server_data': ('server.data',),
+  'schedule': ('client_training.schedule', 'server.schedule'),
 }
 
 
@@ -139,7 +137,7 @@ class ProcessSpec(Choice):
   exceptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
-    if 'wiring' not in self._records():
+    if 'wiring' not in self._records:
       return
     # Options of every process, so that nobody has to think of them.
     wired = [shared_settings.EMA_DECAY]
@@ -152,13 +150,15 @@ class ProcessSpec(Choice):
     """Returns whether one may give it an argument that is no setting.
 
     Args:
-      argument: Such as 'server_data', 'client_state_dir', 'num_clients' (all
-        that there are) or 'redrawn_mask_ratio'.
+      argument: Such as 'server_data', 'client_state_dir' or
+        'redrawn_mask_ratio'.
     """
     if argument in self.fixed:
       return False
-    return argument in _parameters(self.builder) or (
-      self.base is not None and self.base.takes(argument)
+    return (
+      argument in _parameters(self.builder)
+      or bool(self._places_of(argument))
+      or (self.base is not None and self.base.takes(argument))
     )
 
   @property
@@ -197,7 +197,7 @@ class ProcessSpec(Choice):
     )
 
   def default_of(self, name: str) -> Any:
-    """Returns the default of a setting: the objective's, or the builder's.
+    """Returns the default of a setting: of the objective, builder or record.
 
     Args:
       name: Name of a setting.
@@ -205,28 +205,27 @@ class ProcessSpec(Choice):
     Returns:
       Its default; `None` where there is none.
     """
-    functions = [self.builder]
-    if self.objective is not None:
-      functions.insert(0, self.objective)
-    for function in functions:
-      default = _default(function, name)
-      if default is not None:
-        return default
-    for place in self._places_of(name):
-      record, _, field = place.partition('.')
-      default = getattr(_default(self.builder, record), field, None)
-      if default is not None:
-        return default
-    return None
+    own = [setting for setting in self.settings if setting.name == name]
+    defaults = [setting.default for setting in own]
+    # Where a flag is parsed, a builder's default is in another form.
+    if not any(setting.parse for setting in own):
+      functions = filter(None, (self.objective, self.builder))
+      defaults = [
+        *(_default(function, name) for function in functions),
+        *(
+          getattr(self._records[r], field) for r, field in self._places_of(name)
+        ),
+        *defaults,
+      ]
+    return next((each for each in defaults if each is not None), None)
 
   def build(self, model, *, views, **arguments):
     """Builds the process.
 
-    An argument that the builder has only as a field of `client_training`,
-    `server_training` or `wiring` becomes that field: a setting as its record
-    says, and `client_optimizer`, `server_optimizer`, `schedule` (of clients and
-    server), `seed`, `model_distributor`, `model_aggregator` and
-    `metrics_aggregator`.
+    An argument that the builder has only as a field of one of its records, such
+    as `client_training`, `server` and `wiring`, becomes that field: a setting
+    as it says itself, `client_optimizer`, `server_optimizer`, `server_data` and
+    `schedule` (of clients and server), and all that are called as a field is.
 
     Args:
       model: As the builder takes it.
@@ -260,8 +259,9 @@ class ProcessSpec(Choice):
     """
     own = _parameters(self.objective).keys() - {'views'}
     chosen = {name: arguments[name] for name in own & arguments.keys()}
-    for name in chosen.keys() - _parameters(self.builder).keys():
-      del arguments[name]
+    for name in chosen:
+      if name not in _parameters(self.builder) and not self._places_of(name):
+        del arguments[name]
     if arguments.get('client_objective') is None:
       arguments['client_objective'] = self.objective(views, **chosen)
     elif chosen:
@@ -270,37 +270,53 @@ class ProcessSpec(Choice):
         'client_objective is another one: leave them out.'
       )
 
-  def _places_of(self, name: str) -> tuple[str, ...]:
-    """Returns the fields of records that an argument may go to."""
-    for setting in self.settings:
-      if setting.name == name and setting.argument is not None:
-        return (setting.argument,)
-    return _PLACES.get(name, ())
+  def _places_of(self, name: str) -> list[tuple[str, str]]:
+    """Returns the records, and fields of them, that an argument may go to."""
+    own = [each.argument for each in self.settings if each.name == name]
+    places: Sequence[str] = [place for place in own if place]
+    if not places:
+      places = _PLACES.get(name) or [f'{each}.{name}' for each in self._records]
+    found = (place.split('.') for place in places)
+    return [
+      (record, field)
+      for record, field in found
+      if _has(self._records.get(record), field)
+    ]
 
-  def _records(self) -> set[str]:
-    """Returns the names of those records that the builder takes."""
+  @functools.cached_property
+  def _records(self) -> dict[str, Any]:
+    """Those arguments of the builder that are records, and their defaults."""
     known = _parameters(self.builder)
-    names = _RECORDS.keys() & known.keys()
+    records = {
+      name: parameter.default
+      for name, parameter in known.items()
+      if dataclasses.is_dataclass(parameter.default)
+    }
+    given = known.keys() & _RECORDS.keys()
     if any(each.kind is each.VAR_KEYWORD for each in known.values()):
       # What it passes on to another builder.
-      names |= {'client_training', 'wiring'}
-      names |= {'server_training'} if 'server_data' in known else set()
-    return names
+      given |= {'client_training', 'wiring'}
+    return {**{name: _RECORDS[name] for name in given}, **records}
 
   def _in_records(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments as the builder takes them."""
     known = _parameters(self.builder)
-    records = self._records()
     direct, fields = {}, {}
     for name, value in arguments.items():
-      places = [place.split('.') for place in self._places_of(name)]
-      places = [place for place in places if place[0] in records]
+      places = self._places_of(name)
       if name in known or not places:
         direct[name] = value
       else:
         for record, field in places:
           fields.setdefault(record, {})[field] = value
     for record, values in fields.items():
-      given = direct.get(record) or _RECORDS[record]()
+      given = direct.get(record) or type(self._records[record])()
       direct[record] = dataclasses.replace(given, **values)
     return direct
+
+
+def _has(record: Any, field: str) -> bool:
+  """Whether the builder whose default a record is takes a field of it."""
+  if record is None or field not in vars(record):
+    return False
+  return not isinstance(record, TrainingPlan) or record.takes(field)

@@ -30,7 +30,7 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
-from tff_ssl.common.setting import Setting, check_arguments
+from tff_ssl.common.setting import Setting
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.plans import TrainingPlan, Wiring
 
@@ -112,13 +112,11 @@ def build_scaffold(
   *,
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
-  num_clients: int,
   client_state_dir: str,
   control_update: str = 'from_steps',
   client_objective: protocols.Objective | None = None,
   client_training: TrainingPlan = fed_avg.CLIENT_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  redrawn_mask_ratio: float | None = None,
   client_weighting: str = 'uniform',
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
@@ -126,9 +124,9 @@ def build_scaffold(
 
   Args:
     model: A `tff_ssl.FunctionalModel`.
-    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
+    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`, with N,
+      `num_clients`.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
-    num_clients: N, all clients that may ever take part.
     client_state_dir: Absolute path of the folder where clients keep their
       controls; see `tff_ssl.templates.client_state`.
     control_update: 'from_steps', option II, or 'full_gradient', option I, one
@@ -138,9 +136,8 @@ def build_scaffold(
     client_training: How a client trains; by default 16 steps of plain SGD, as
       in Algorithm 1, on minibatches of 64, with the learning rate 0.03.
       Momentum starts afresh every round; other optimizers than SGD go with
-      'full_gradient' alone.
+      'full_gradient' alone, and `redrawn_mask_ratio` with 'from_steps'.
     server_optimizer: By default SGD with learning rate 1, which is eta_g.
-    redrawn_mask_ratio: As in `build_fed_avg`; with 'from_steps' alone.
     client_weighting: 'uniform', as in Algorithm 1, or 'examples' (as in
       `build_fed_avg`), which then weigh both means.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
@@ -157,7 +154,8 @@ def build_scaffold(
       go with `control_update`.
     TypeError: If model and client data do not fit each other.
   """
-  check_arguments((CONTROL_UPDATE, shared.NUM_CLIENTS), locals())
+  CONTROL_UPDATE.check(control_update)
+  num_clients = data_spec.checked_num_clients
   training = fed_avg.build_training(
     model,
     data_spec=data_spec,
@@ -167,15 +165,14 @@ def build_scaffold(
       fed_avg.CLIENT_TRAINING,
       optimizer=tff.learning.optimizers.build_sgdm(0.03),
     ),
-    redrawn_mask_ratio=redrawn_mask_ratio,
   )
   if control_update == 'from_steps':
     effective_steps.check_optimizer(
       training.plan.optimizer, "control_update='from_steps'"
     )
-  elif redrawn_mask_ratio is not None:
+  elif ratio := training.plan.redrawn_mask_ratio:
     raise ValueError(
-      f'redrawn_mask_ratio={redrawn_mask_ratio} hides labels that control_'
+      f'redrawn_mask_ratio={ratio} hides labels that control_'
       "update='full_gradient' would see: take 'from_steps'."
     )
 
@@ -192,12 +189,11 @@ def build_scaffold(
     )
 
   return averaging.compose(
-    _local_update(training, control_update),
-    model=model,
+    training,
+    train=_local_update(training, control_update),
     data_spec=data_spec,
-    initial_hparams=training.initial_hparams,
     client_weighting=client_weighting,
-    server_optimizer=server_optimizer,
+    server=server_optimizer,
     wiring=wiring,
     memories=(
       templates.ClientMemory(client_state_dir, lambda task: zeros()),

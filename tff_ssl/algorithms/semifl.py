@@ -42,13 +42,13 @@ from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.objectives.selection import THRESHOLD
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
-from tff_ssl.plans import TrainingPlan, Wiring
+from tff_ssl.plans import ServerPlan, TrainingPlan, Wiring
 
 with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_ssl import compat, optimizers, randomness, templates
+  from tff_ssl import optimizers, randomness, templates
   from tff_ssl.models import functional
   from tff_ssl.objectives import losses
   from tff_ssl.templates import averaging, prediction, static_statistics
@@ -57,16 +57,10 @@ with epy.lazy_imports():
 
 _NONE = -1
 _CLIENT_TRAINING = TrainingPlan(batch_size=10, epochs=5)
-_SERVER_TRAINING = TrainingPlan(batch_size=10, epochs=5)
+_SERVER = ServerPlan(batch_size=10, epochs=5, global_momentum=0.5)
 
 
-def _without_weight_if_unsure(update):
-  """Leaves out who is confident of nothing, and sends the model as it was."""
-  counts = tf.cast(update.result.num_examples > 0, tf.float32)
-  return update._replace(weight=counts * update.weight)
-
-
-def _local_training(training, views, view, threshold):
+def _local_update(training, views, view, threshold, client_weighting):
   """Returns what a client does: labels, steps on what it is confident of."""
 
   def train(task):
@@ -86,7 +80,7 @@ def _local_training(training, views, view, threshold):
       ),
       anchors=objectives.MixPool(task.examples['x'], labels),
     )
-    return result._replace(
+    result = result._replace(
       # Clients track no statistics.
       weights=tff.learning.models.ModelWeights(
         result.weights.trainable, task.weights.non_trainable
@@ -103,6 +97,10 @@ def _local_training(training, views, view, threshold):
       ),
       passes=labelling + result.passes,
     )
+    update = averaging.update_from(task, result, client_weighting)
+    # Who is confident of nothing has no weight, and sends the model as it was.
+    counts = tf.cast(result.num_examples > 0, tf.float32)
+    return update._replace(weight=counts * update.weight)
 
   return train
 
@@ -131,18 +129,14 @@ def label(model, weights, x, *, views, view, threshold, seed):
 def build_semifl(
   model: functional.FunctionalModel,
   *,
-  server_data: compat.Computation,
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
   threshold: float = 0.95,
   pseudo_label_view: str = 'weak',
-  mixup_weight: float = 1.0,
-  mixup_concentration: float = 0.75,
-  global_momentum: float = 0.5,
+  client_objective: protocols.Objective | None = None,
   client_training: TrainingPlan = _CLIENT_TRAINING,
-  server_training: TrainingPlan = _SERVER_TRAINING,
+  server: ServerPlan = _SERVER,
   client_weighting: str = 'uniform',
-  class_weights: tuple[float, ...] | None = None,
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds SemiFL.
@@ -152,26 +146,21 @@ def build_semifl(
 
   Args:
     model: A `tff_ssl.FunctionalModel`.
-    server_data: No-argument `tff.Computation` that returns the labelled server
-      set, a sequence of `<x=..., y=...>`.
     data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     threshold: tau; above 1 no example is confident.
     pseudo_label_view: The view that is labelled: 'weak', as in the authors'
       code, or 'plain', in which a label is a function of the model alone.
-    mixup_weight: Of the loss on mixtures, >= 0.
-    mixup_concentration: a > 0 of the Beta(a, a) that mixtures are drawn by.
-    global_momentum: beta_g, in [0, 1); after a round in which no client is
-      confident of anything, the model still goes along what is left of v.
+    client_objective: By default `tff_ssl.FixAndMix(views)`.
     client_training: How a client trains on its confident examples; by default
       as above, 5 passes with minibatches of 10. A schedule is an
       `optimizers.RoundSchedule`.
-    server_training: How the server trains on its labelled examples; the same
-      default.
+    server: The server's labelled examples, and how it trains on them; the same
+      default. Its `global_momentum` is beta_g, by default 0.5; after a round in
+      which no client is confident of anything, the model still goes along what
+      is left of v.
     client_weighting: 'uniform' over clients with confident examples, or
       'examples' (processed in the round).
-    class_weights: d positive factors of the server's loss by class; by default
-      1.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`).
 
   Returns:
@@ -187,33 +176,30 @@ def build_semifl(
   optimizer = optimizers.build_semifl_sgd()
   training = templates.LocalTraining(
     model,
-    objectives.FixAndMix(views, mixup_weight, mixup_concentration),
+    client_objective or objectives.FixAndMix(views),
     client_training.over(_CLIENT_TRAINING, optimizer=optimizer),
     templates.Selection('labelled'),
   )
-  server = training_at_server.FineTuning(
-    templates.LocalTraining(
-      model,
-      objectives.Supervised(views, class_weights=class_weights),
-      server_training.over(_SERVER_TRAINING, optimizer=optimizer),
-    ),
-    server_data,
-    statistics=static_statistics.StaticStatistics(model, views),
-  )
+  plan = server.over(_SERVER, optimizer=optimizer)
   return averaging.compose(
-    _local_training(training, views, pseudo_label_view, threshold),
-    model=model,
+    training,
+    train=_local_update(
+      training, views, pseudo_label_view, threshold, client_weighting
+    ),
     data_spec=data_spec,
-    initial_hparams=training.initial_hparams,
     client_weighting=client_weighting,
     wiring=wiring,
-    build_finalizer=functools.partial(
+    server=functools.partial(
       training_at_server.build_alternate_training,
-      server,
-      tff.learning.optimizers.build_sgdm(1.0, global_momentum),
+      training_at_server.FineTuning.of(
+        plan,
+        model,
+        views,
+        statistics=static_statistics.StaticStatistics(model, views),
+      ),
+      tff.learning.optimizers.build_sgdm(1.0, plan.global_momentum),
       seed=wiring.seed,
     ),
-    revise=_without_weight_if_unsure,
   )
 
 
@@ -235,7 +221,7 @@ SETTINGS = (
     'Passes of the server over its labelled examples in a round.',
     at_least=1,
     at_most=10**6,
-    argument='server_training.epochs',
+    argument='server.epochs',
     group='server training',
   ),
   shared.SERVER_BATCH_SIZE,
@@ -256,6 +242,7 @@ SPEC = ProcessSpec(
   SETTINGS,
   source="Diao et al. 2022, arXiv 2106.01432, and its authors' code",
   needs=Needs(tokens=False),
+  objective=objectives.FixAndMix,
   # Its authors' code.
   defaults={
     'batch_size': 10,

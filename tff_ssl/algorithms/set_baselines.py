@@ -69,7 +69,6 @@ def build_fedpl(
   views: protocols.Views,
   client_objective: protocols.Objective | None = None,
   warmup_rounds: int = 5,
-  unmixed_batches: str = 'trained',
   l1_weight: float = 1e-5,
   client_training: TrainingPlan = _FEDPL_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
@@ -85,9 +84,6 @@ def build_fedpl(
     client_objective: From round R on; by default
       `tff_ssl.ConfidenceMix(views)`.
     warmup_rounds: R, rounds with the labels of the sets for all, >= 0.
-    unmixed_batches: What happens to a minibatch of which all examples are
-      confident, or none. 'trained': L_fix alone is (Eq. 14). 'skipped': no step
-      is taken, as in the authors' code; only Adam's count of steps goes on.
     l1_weight: Weight of the L1 norm of all trainable weights, >= 0. The default
       is Table D.4's for MNIST in 10 sets.
     client_training: How a client trains; by default a pass over its examples
@@ -112,10 +108,9 @@ def build_fedpl(
   warmup = templates.LocalTraining(
     model, objectives.L1Penalty(objectives.PriorLabels(views), l1_weight), plan
   )
-  mixed: protocols.Objective = objectives.L1Penalty(
-    client_objective or objectives.ConfidenceMix(views), l1_weight
-  )
-  if unmixed_batches == 'skipped':
+  objective = client_objective or objectives.ConfidenceMix(views)
+  mixed: protocols.Objective = objectives.L1Penalty(objective, l1_weight)
+  if getattr(objective, 'unmixed_batches', 'trained') == 'skipped':
     mixed = objectives.OnlyMixed(mixed)
     plan = dataclasses.replace(
       plan, optimizer=optimizers.rest_without_gradient(plan.optimizer)
@@ -130,12 +125,11 @@ def build_fedpl(
     )
 
   return averaging.compose(
-    train,
-    model=model,
+    warmup,
+    train=train,
     data_spec=data_spec,
-    initial_hparams=warmup.initial_hparams,
     client_weighting=client_weighting,
-    server_optimizer=server_optimizer,
+    server=server_optimizer,
     wiring=wiring,
   )
 
@@ -190,12 +184,11 @@ def build_fedllp(
     templates.Selection('sets'),
   )
   return averaging.compose(
-    training.run_task,
-    model=model,
+    training,
+    train=training.run_task,
     data_spec=data_spec,
-    initial_hparams=training.initial_hparams,
     client_weighting=client_weighting,
-    server_optimizer=server_optimizer,
+    server=server_optimizer,
     wiring=wiring,
   )
 
@@ -211,13 +204,6 @@ FEDPL_SETTINGS = (
     at_least=0,
     rounds='share',
     phase='warm-up',
-  ),
-  Setting(
-    'unmixed_batches',
-    str,
-    'Minibatches that leave nothing to mix are trained, or skipped as in the '
-    "authors' code.",
-    choices=('trained', 'skipped'),
   ),
   L1_WEIGHT,
   shared.CLIENT_WEIGHTING,

@@ -97,10 +97,22 @@ def taken(build: Callable[..., Any]) -> Callable[..., Any]:
 def _renamed(arguments: dict[str, Any]) -> dict[str, Any]:
   """Returns the arguments under our names."""
   given = {name: arguments.pop(name) for name in _USUAL if name in arguments}
-  _check_once(given, arguments)
+  plan = arguments.get('client_training', TrainingPlan())
+  for name, ours, other in (
+    ('client_optimizer_fn', 'client_training', plan.optimizer),
+    (
+      'server_optimizer_fn',
+      'server_optimizer',
+      arguments.get('server_optimizer'),
+    ),
+  ):
+    if name in given and other is not None:
+      raise TypeError(
+        f'{name} and {ours} exclude each other: give the optimizer once.'
+      )
   if 'client_optimizer_fn' in given:
-    arguments['client_training'] = TrainingPlan(
-      optimizer=_optimizer('client_optimizer_fn', given)
+    arguments['client_training'] = dataclasses.replace(
+      plan, optimizer=_optimizer('client_optimizer_fn', given)
     )
   if 'server_optimizer_fn' in given:
     arguments['server_optimizer'] = _optimizer('server_optimizer_fn', given)
@@ -112,17 +124,6 @@ def _renamed(arguments: dict[str, Any]) -> dict[str, Any]:
   if 'client_weighting' in arguments:
     arguments['client_weighting'] = _weighting(arguments['client_weighting'])
   return arguments
-
-
-def _check_once(given, arguments) -> None:
-  for name, ours in (
-    ('client_optimizer_fn', 'client_training'),
-    ('server_optimizer_fn', 'server_optimizer'),
-  ):
-    if name in given and ours in arguments:
-      raise TypeError(
-        f'{name} and {ours} exclude each other: give the optimizer once.'
-      )
 
 
 def _optimizer(name: str, given) -> tff.learning.optimizers.Optimizer:

@@ -66,6 +66,13 @@ MIXUP_CONCENTRATION = Setting(
   above=0,
   used_when=(_WEIGHED,),
 )
+UNMIXED_BATCHES = Setting(
+  'unmixed_batches',
+  str,
+  'Minibatches that leave nothing to mix are trained, or skipped as in the '
+  "authors' code.",
+  choices=('trained', 'skipped'),
+)
 PSEUDO_LABELS = Setting(
   'pseudo_labels',
   str,
@@ -233,9 +240,8 @@ class ConfidenceMix(Checked):
   predictions", leave open of which model, and this is what the authors' code
   does; SemiFL asks the model as it was received. In a minibatch the i-th
   confident example is mixed with the i-th other one, as many as there are of
-  both, with one lambda_mix. Where there are none of one kind, L_mix is 0
-  (`OnlyMixed`: what the authors' code does then). Moving statistics of batch
-  normalisation do not follow mixed images.
+  both, with one lambda_mix. Moving statistics of batch normalisation do not
+  follow mixed images.
 
   Attributes:
     views: Gives the weak view (`tff_ssl.augmentation`).
@@ -247,6 +253,10 @@ class ConfidenceMix(Checked):
       lambda_mix f(x+) + (1 - lambda_mix) f(x-) in place of f(x_mix).
     mixup_weight: lambda >= 0.
     mixup_concentration: a > 0 of the Beta distribution.
+    unmixed_batches: What `build_fedpl` makes of a minibatch of which all
+      examples are confident, or none. 'trained': L_mix is 0, and L_fix is
+      trained alone (Eq. 14). 'skipped': no step is taken, as in the authors'
+      code; only Adam's count of steps goes on.
   """
 
   views: protocols.Views
@@ -255,9 +265,13 @@ class ConfidenceMix(Checked):
   mix: str = 'inputs'
   mixup_weight: float = 0.3
   mixup_concentration: float = 0.75
+  unmixed_batches: str = 'trained'
 
   metric_names = PriorLabels.metric_names
-  settings = (THRESHOLD, PSEUDO_LABELS, MIX, MIXUP_WEIGHT, MIXUP_CONCENTRATION)
+  settings = (
+    *(THRESHOLD, PSEUDO_LABELS, MIX, MIXUP_WEIGHT, MIXUP_CONCENTRATION),
+    UNMIXED_BATCHES,
+  )
 
   def __call__(self, predict, batch, anchors, seed):
     del anchors

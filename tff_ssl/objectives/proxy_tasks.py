@@ -286,26 +286,26 @@ class JointlyOptimized:
 
   Attributes:
     views: Gives the weak view (`tff_ssl.augmentation`).
-    task: The `ProxyTask`.
-    weight: Of the task's loss, >= 0.
+    proxy_task: The `ProxyTask`.
+    ssjo_loss_weight: Of the task's loss, >= 0.
     class_weights: Of L_s; as in `tff_ssl.Supervised`.
   """
 
   views: protocols.Views
-  task: ProxyTask
-  weight: float = 1.0
+  proxy_task: ProxyTask = Reconstruction()
+  ssjo_loss_weight: float = 1.0
   class_weights: tuple[float, ...] | None = None
 
   metric_names = ('loss', 'accuracy', 'proxy_loss')
 
   def __post_init__(self):
-    SSJO_LOSS_WEIGHT.check(self.weight)
+    SSJO_LOSS_WEIGHT.check(self.ssjo_loss_weight)
     check_class_weights(self.class_weights)
 
   def __call__(self, predict, batch, anchors, seed):
     del anchors
     x = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
-    inputs, targets = self.task.make(x, randomness.fold_in(seed, 1))
+    inputs, targets = self.proxy_task.make(x, randomness.fold_in(seed, 1))
     logits, outputs = predict(x, seed=randomness.fold_in(seed, 2))
     # A task that changes the images needs a pass of its own.
     if inputs is not x:
@@ -313,8 +313,8 @@ class JointlyOptimized:
     supervised, metrics = losses.supervised(
       batch['y'], logits, self.class_weights
     )
-    proxy, proxy_metrics = _proxy_loss(self.task, outputs, targets)
-    return supervised + self.weight * proxy, collections.OrderedDict(
+    proxy, proxy_metrics = _proxy_loss(self.proxy_task, outputs, targets)
+    return supervised + self.ssjo_loss_weight * proxy, collections.OrderedDict(
       {**metrics, **proxy_metrics}
     )
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import protocols, shared_settings
+from tff_ssl import shared_settings
 from tff_ssl.models import functional
 from tff_ssl.plans import Wiring
 from tff_ssl.templates import (
@@ -27,7 +27,12 @@ from tff_ssl.templates import (
 )
 from tff_ssl.templates import memories as memories_lib
 
-Train = Callable[[client_task.ClientTask], client_task.TrainingResult]
+# What a client does with its task. An update is sent as it is; a result, whose
+# weights are those of the global model, becomes one by `update_from`.
+Train = Callable[
+  [client_task.ClientTask],
+  client_task.TrainingResult | client_task.LocalUpdate,
+]
 
 
 def update_from(
@@ -47,19 +52,16 @@ def update_from(
   )
 
 
-# What a page changes of a client's update.
-Revise = Callable[[client_task.LocalUpdate], client_task.LocalUpdate]
-
-
 def build_local_update(
-  train: Train,
-  client_weighting: str,
-  revise: Revise = lambda update: update,
+  train: Train, client_weighting: str
 ) -> client_task.LocalWork:
   """Returns the local update of clients that send what `train` has changed."""
 
   def local_update(task):
-    return revise(update_from(task, train(task), client_weighting)), None
+    trained = train(task)
+    if isinstance(trained, client_task.TrainingResult):
+      trained = update_from(task, trained, client_weighting)
+    return trained, None
 
   return local_update
 
@@ -105,68 +107,75 @@ def measurable(
 
 
 def compose(
-  train: Train,
+  training: local_training.LocalTraining,
   *,
-  model: functional.FunctionalModel,
   data_spec: client_data.ClientDataSpec,
-  initial_hparams: Callable[[], protocols.Hparams],
   client_weighting: str,
   wiring: Wiring,
-  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  build_finalizer: Callable[..., tff.learning.templates.FinalizerProcess]
+  train: Train | None = None,
+  model: functional.FunctionalModel | None = None,
+  server: tff.learning.optimizers.Optimizer
+  | Callable[..., tff.learning.templates.FinalizerProcess]
   | None = None,
-  revise: Revise = lambda update: update,
   memories: tuple[memories_lib.Memory, ...] = (),
   view: composition.ModelView | None = None,
-  measured: local_training.LocalTraining | None = None,
   idle_rounds: int = 0,
 ) -> composition.ComposedProcess:
   """Composes the learning process.
 
   Args:
-    train: What a client does with its task, such as `LocalTraining.run_task`.
-      The result's weights are those of `model`. If momentum outlives the round,
-      `train` goes on from the task's `optimizer_state`, and the result's is the
-      next one.
-    model: Whose weights are global.
+    training: The clients', whose hyperparameters the process has. Its plan says
+      whether momentum outlives a round: then `train` goes on from the task's
+      `optimizer_state`, and the result's is the next one.
     data_spec: The type of the client data.
-    initial_hparams: Returns the client optimizer's hyperparameters.
     client_weighting: 'examples' or 'uniform'; see `update_from`.
     wiring: Its `model_aggregator` is by default `tff.aggregators.MeanFactory`.
-    server_optimizer: By default SGD with learning rate 1: plain FedAvg.
-    build_finalizer: In the place of the server optimizer's, where the server
-      does more; see `composition.compose`.
-    revise: What is changed of a client's update before it is sent.
-    memories: What outlives a round, beside the weights.
+    train: What a client does with its task; by default its training of the
+      whole model, of which alone gradient diversity can be measured.
+    model: Whose weights are global; by default the training's.
+    server: The server's optimizer, by default SGD with learning rate 1: plain
+      FedAvg. Or, where the server does more, what builds the finalizer; see
+      `composition.compose`.
+    memories: What outlives a round, beside weights and momentum.
     view: See `composition.compose`.
-    measured: The training of clients that train all of the global model; other
-      processes cannot be measured.
-    idle_rounds: First rounds in which clients do nothing.
+    idle_rounds: First rounds in which clients do nothing; an own `train` sees
+      to that.
 
   Raises:
     ValueError: If an argument is out of range, or `model_aggregator` would add
       noise to moving statistics.
     TypeError: If model and client data do not fit each other.
   """
+  model = model or training.model
   data_spec.check_model(model)
   # Ahead of tracing the clients' work, which takes seconds.
   factory = weighted_factory(wiring.model_aggregator, client_weighting)
+  measured = None
+  if train is None:
+    measured = measurable(training, data_spec, client_weighting)
+    train = training.run_task
+    if idle_rounds:
+      train = lambda task: training.run_task(
+        task, active=task.round >= idle_rounds
+      )
+  if server is None or isinstance(server, tff.learning.optimizers.Optimizer):
+    server = functools.partial(finalizers.build_apply_mean_delta, server)
+  momentum = memories_lib.client_momentum(
+    training.plan.client_momentum, data_spec, training.initial_optimizer_state
+  )
   return composition.compose(
     client_work.build_client_work(
-      build_local_update(train, client_weighting, revise),
+      build_local_update(train, client_weighting),
       composition.initial_weights(model, wiring.seed),
       data_spec=data_spec,
-      initial_hparams=initial_hparams,
+      initial_hparams=training.initial_hparams,
       wiring=wiring,
-      memories=memories,
+      memories=(*momentum, *memories),
     ),
     create_aggregator=factory.create,
-    build_finalizer=build_finalizer
-    or functools.partial(finalizers.build_apply_mean_delta, server_optimizer),
+    build_finalizer=server,
     wiring=wiring,
     idle_rounds=idle_rounds,
     view=view,
-    measurable=measurable(measured, data_spec, client_weighting)
-    if measured
-    else None,
+    measurable=measured,
   )

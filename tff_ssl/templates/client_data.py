@@ -100,6 +100,8 @@ class ClientDataSpec:
       number of classes, where examples lie in sets.
     has_faults: Whether the context says what goes wrong at the client, in a
       simulation.
+    num_clients: All clients that may ever take part, where a process asks for
+      it; with a context, their indices are below it.
   """
 
   element_spec: (
@@ -110,10 +112,13 @@ class ClientDataSpec:
   num_slots: int | None = None
   priors_shape: tuple[int, int] | None = None
   has_faults: bool = False
+  num_clients: int | None = None
 
   def __post_init__(self):
     _check_element(self.element_spec)
-    checks.integers_at_least(1, num_slots=self.num_slots)
+    checks.integers_at_least(
+      1, num_slots=self.num_slots, num_clients=self.num_clients
+    )
     for name, why in (
       ('num_slots', 'slot and start group are fields of the context'),
       ('priors_shape', 'class priors and shares of sets are fields of it'),
@@ -133,6 +138,16 @@ class ClientDataSpec:
         f'priors_shape={shape!r} must be a pair of whole numbers above 0: the '
         'largest number of sets of a client, and the number of classes.'
       )
+
+  @property
+  def checked_num_clients(self) -> int:
+    """`num_clients`; a `ValueError` where there is none."""
+    if self.num_clients is None:
+      raise ValueError(
+        'num_clients must be an integer >= 1, but is None: give '
+        'ClientDataSpec(..., num_clients=...), all that may ever take part.'
+      )
+    return self.num_clients
 
   @property
   def context_fields(self) -> collections.OrderedDict[str, tf.TensorSpec]:

@@ -347,7 +347,7 @@ def compose(
     process,
     weights_type,
     view=view,
-    is_averaged=wiring.ema_decay > 0,
+    is_averaged=bool(wiring.ema_decay),
     measurable=measurable,
   )
 

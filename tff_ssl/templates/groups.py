@@ -21,8 +21,6 @@ from tff_ssl import (
   shared_settings,
   stacks,
 )
-from tff_ssl.models import functional
-from tff_ssl.plans import Wiring
 from tff_ssl.templates import (
   client_data,
   client_task,
@@ -58,6 +56,7 @@ class Grouping:
   ema_decay: float = 0.0
 
   def __post_init__(self):
+    shared_settings.NUM_GROUPS.check(self.num_groups)
     shared_settings.GROUP_ASSIGNMENT.check(self.assignment)
     shared_settings.START_MODEL.check(self.start_model)
     shared_settings.EMA_DECAY.check(self.ema_decay)
@@ -104,21 +103,6 @@ class Grouping:
       weights_type=weights_type,
       model_of=stacks.mean,
     )
-
-  def check(
-    self,
-    model: functional.FunctionalModel,
-    data_spec: client_data.ClientDataSpec,
-    wiring: Wiring,
-  ) -> None:
-    """Raises `ValueError` or `TypeError` where these do not fit each other."""
-    self.check_data(data_spec)
-    data_spec.check_model(model)
-    if self.ema_decay and wiring.ema_decay:
-      raise ValueError(
-        f'ema_decay={self.ema_decay} and wiring.ema_decay='
-        f'{wiring.ema_decay} are two averages of one model: give the first.'
-      )
 
   def check_data(self, data_spec: client_data.ClientDataSpec) -> None:
     """Raises `TypeError` unless client data name groups where they must."""

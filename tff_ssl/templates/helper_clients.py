@@ -30,6 +30,7 @@ import tensorflow_federated as tff
 
 from tff_ssl import checks, objectives, randomness, stacks
 from tff_ssl.models import decomposed, split, structures
+from tff_ssl.plans import Helpers
 from tff_ssl.templates import (
   client_data,
   client_state,
@@ -74,11 +75,6 @@ class HelperTable(memories.Memory):
   in_the_clear = 'the outputs by which helpers are chosen'
 
   def __post_init__(self):
-    if self.num_clients is None:
-      raise ValueError(
-        'num_clients=None leaves open whom helpers are chosen among: give the '
-        'number of all that may ever take part.'
-      )
     checks.integers_at_least(
       1,
       num_clients=self.num_clients,
@@ -291,25 +287,20 @@ class HelperTraining:
 def build_training(
   decomposition: decomposed.Decomposition,
   training: local_training.LocalTraining,
-  *,
+  helpers: Helpers,
   data_spec: client_data.ClientDataSpec,
-  client_state_dir: str,
-  num_clients: int,
-  num_helpers: int,
-  helper_interval: int,
   first_round: int = 0,
 ) -> HelperTraining:
-  """Returns the training of psi with a table of helpers that fits the model.
-
-  The arguments are those of `HelperTraining` and `HelperTable`.
-  """
+  """Returns the training of psi with a table of helpers that fits the model."""
   num_classes = split.features_spec(decomposition.model).shape[-1]
   table = HelperTable(
-    num_clients,
+    data_spec.checked_num_clients,
     num_classes,
-    num_helpers,
-    helper_interval,
+    helpers.num_helpers,
+    helpers.helper_interval,
     first_round,
     by_index=data_spec.in_context,
   )
-  return HelperTraining(decomposition, training, table, client_state_dir)
+  return HelperTraining(
+    decomposition, training, table, helpers.client_state_dir
+  )

@@ -10,6 +10,7 @@ are few of them in a step.
 """
 
 import collections
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -175,8 +176,13 @@ class LocalTraining:
     """
     if selection is None:
       selection = minibatches.Selection(getattr(objective, 'rows', 'all'))
+    if plan.redrawn_mask_ratio:
+      selection = dataclasses.replace(
+        selection, redrawn_mask_ratio=plan.redrawn_mask_ratio
+      )
     if getattr(objective, 'needs_labelled_batch', False):
-      plan = plan.over(TrainingPlan(labelled_batch_size=plan.batch_size))
+      size = plan.labelled_batch_size or plan.batch_size
+      plan = dataclasses.replace(plan, labelled_batch_size=size)
     elif plan.labelled_batch_size is not None:
       raise ValueError(
         f'labelled_batch_size={plan.labelled_batch_size} has no effect on '

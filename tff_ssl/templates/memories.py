@@ -227,14 +227,15 @@ class SharedMean(_Mean):
 
 
 def client_momentum(
-  client_momentum: str,
+  client_momentum: str | None,
   data_spec: client_data.ClientDataSpec,
   initial_state: Callable[[], protocols.Structure],
 ) -> tuple[Memory, ...]:
   """Returns the memories of clients whose momentum may outlive a round.
 
   Args:
-    client_momentum: 'reset': none, as momentum starts afresh in each round.
+    client_momentum: 'reset' or `None`: none, as momentum starts afresh in each
+      round.
       'slot': a client goes on with the momentum that the slot's client of the
       round before left. 'mean': all clients go on with the mean of what the
       clients of the round before left (Yu, Jin and Yang, On the linear speedup
@@ -246,6 +247,8 @@ def client_momentum(
   Client data that do not name slots where they must are a `TypeError`, and so
   is a mean of optimizer states that makes no sense.
   """
+  if client_momentum is None:
+    return ()
   shared_settings.CLIENT_MOMENTUM.check(client_momentum)
   if client_momentum == 'reset':
     return ()

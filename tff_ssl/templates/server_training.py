@@ -15,7 +15,9 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import compat, protocols, randomness, stacks
+from tff_ssl import compat, objectives, protocols, randomness, stacks
+from tff_ssl.models import functional
+from tff_ssl.plans import ServerPlan
 from tff_ssl.templates import (
   client_data,
   client_task,
@@ -28,8 +30,8 @@ from tff_ssl.templates import (
 ModelWeights: TypeAlias = tff.learning.models.ModelWeights
 
 _NO_LABEL = (
-  'server_data has no example with a label, but the server trains on labels: '
-  'give it some, or choose a process without server_data.'
+  'server.data has no example with a label, but the server trains on labels: '
+  'give it some, or choose a process whose server does not train.'
 )
 
 
@@ -53,6 +55,19 @@ class ServerTraining:
   data: compat.Computation
   num_replicas: int = 1
 
+  @classmethod
+  def of(
+    cls,
+    plan: ServerPlan,
+    model: functional.FunctionalModel,
+    views: protocols.Views,
+    **more,
+  ):
+    """Returns the training of a model by its cross-entropy with the labels."""
+    objective = objectives.Supervised(views, class_weights=plan.class_weights)
+    training = local_training.LocalTraining(model, objective, plan)
+    return cls(training, plan.data, **more)
+
   def __post_init__(self):
     signature = getattr(self.data, 'type_signature', None)
     if (
@@ -61,7 +76,7 @@ class ServerTraining:
       or not isinstance(signature.result, compat.SequenceType)
     ):
       raise TypeError(
-        'server_data must be a tff.Computation without arguments that returns '
+        'server.data must be a tff.Computation without arguments that returns '
         'a sequence of labelled examples <x=..., y=...>*, but is '
         f'{signature or type(self.data).__name__}: '
         'wrap the data set in tff.tensorflow.computation.'

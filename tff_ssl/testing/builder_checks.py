@@ -124,9 +124,9 @@ def refuses_bad_arguments(problem: TinyProblem) -> None:
       np.zeros((3, *other_shape), np.float32), np.zeros(3, np.int32)
     )
     cases += [
-      ({'server_data': None}, ('server_data', 'None')),
+      ({'server_data': None}, ('data', 'None')),
       ({'server_data': wrong_images}, ('model', str(other_shape))),
-      ({}, ('server_data',), ('server_data',)),
+      ({}, ('data',), ('server_data',)),
     ]
   found = [missing_refusal(problem, *case) for case in cases]
   failures = list(filter(None, found))

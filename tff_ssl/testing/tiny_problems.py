@@ -223,8 +223,6 @@ class TinyProblem:
     if self.spec.takes('client_state_dir'):
       self._state_folder = tempfile.TemporaryDirectory()
       given['client_state_dir'] = self._state_folder.name
-    if self.spec.takes('num_clients'):
-      given['num_clients'] = self.num_clients
     if self.spec.takes('server_data'):
       given['server_data'] = build_server_data(*self.server_examples)
       given['server_optimizer'] = optimizers.build_grouping_sgd(0.1)
@@ -332,7 +330,10 @@ class TinyProblem:
     if self.lies_in_sets and in_context:
       priors_shape = (NUM_SETS, NUM_CLASSES)
     return templates.ClientDataSpec(
-      element_spec, in_context, priors_shape=priors_shape
+      element_spec,
+      in_context,
+      priors_shape=priors_shape,
+      num_clients=self.num_clients,
     )
 
   def examples(

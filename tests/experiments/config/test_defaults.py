@@ -108,7 +108,6 @@ def test_a_base_process_says_what_is_so_of_fedul(base):
   spec = algorithms.PROCESSES['fedul'].over(base)
   keeps_state = base == 'scaffold'
   assert spec.takes('client_state_dir') == keeps_state
-  assert spec.takes('num_clients') == keeps_state
   assert spec.has_gradient_diversity != keeps_state
   assert spec.needs.sgd
 

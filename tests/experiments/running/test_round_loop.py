@@ -106,6 +106,15 @@ class Recorder:
     return {n: row[name] for n, row in self.rows.items() if name in row}
 
 
+_SAMPLING = {
+  'num_clients': 9,
+  'clients_per_round': 4,
+  'num_groups': 2,
+  'seed': 1,
+  'redeal': False,
+}
+
+
 def run(
   process,
   first_round=0,
@@ -114,23 +123,23 @@ def run(
   clients=None,
   further=(),
   before=(),
-  client_states=None,
   total_rounds=5,
-  rounds_per_client_evaluation=None,
-  min_completion=0.5,
-  faults=client_faults.ClientFaults(9, 1),
-  min_separation=1,
+  client_states=None,
   **changed,
 ):
   recorder = Recorder()
-  sampling = {'num_clients': 9, 'clients_per_round': 4, 'num_groups': 2}
-  sampling |= {'seed': 1, 'redeal': False, **changed}
+  sampling = {name: changed.pop(name, v) for name, v in _SAMPLING.items()}
+  interval = changed.pop('rounds_per_client_evaluation', None)
+  min_completion = changed.pop('min_completion', 0.5)
   loop = round_loop.RoundLoop(
     process,
     cohorts=participants.Cohorts(
       functools.partial(client_sampling.sample_keys, **sampling),
-      faults,
-      min_separation,
+      **{
+        'faults': client_faults.ClientFaults(9, 1),
+        'min_separation': 1,
+        **changed,
+      },
     ),
     checkpoints=run_checkpoints.RunCheckpoints(
       recorder, client_states=client_states
@@ -145,7 +154,7 @@ def run(
     total_rounds=total_rounds,
     rounds_per_evaluation=2,
     evaluate_clients=clients,
-    rounds_per_client_evaluation=rounds_per_client_evaluation,
+    rounds_per_client_evaluation=interval,
   )
   end = loop.run(
     state,

@@ -57,7 +57,9 @@ class OwnModels:
     spec = PROCESSES[name]
     hidden = () if norm == 'none' else (5,)
     arguments = {
-      'data_spec': federations.data_spec((_FEATURES,), in_context=True),
+      'data_spec': federations.data_spec(
+        (_FEATURES,), in_context=True, num_clients=len(self.sizes)
+      ),
       'views': views.PlainViews(),
       'client_optimizer': optimizers.build_nesterov_sgd(
         self.rate, self.momentum, weight_decay=self.decay
@@ -68,8 +70,6 @@ class OwnModels:
     }
     if spec.takes('client_state_dir'):
       arguments['client_state_dir'] = str(folder)
-    if spec.takes('num_clients'):
-      arguments['num_clients'] = len(self.sizes)
     model = federations.model(_FEATURES, _CLASSES, norm, hidden)
     return spec.build(model, **{**arguments, **changes})
 

@@ -16,7 +16,9 @@ _FEATURES, _CLASSES = 5, 3
 _RATE = 0.05
 _SGD = tff.learning.optimizers.build_sgdm(_RATE)
 _COMMON = {
-  'data_spec': federations.data_spec((_FEATURES,), in_context=True),
+  'data_spec': federations.data_spec(
+    (_FEATURES,), in_context=True, num_clients=8
+  ),
   'views': federations.StrongerViews(),
   'client_optimizer': _SGD,
   'seed': 3,
@@ -38,7 +40,6 @@ def build(tmp_path, tff_context):
   return federations.builder(
     'fedmatch',
     federations.model(_FEATURES, _CLASSES),
-    num_clients=8,
     helper_interval=1,
     client_state_dir=str(tmp_path / 'states'),
     # One step on all examples of a kind: their order does not matter.

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from comparing import assert_close, largest_differences
 
-from tff_ssl import algorithms, metrics, optimizers, testing
+from tff_ssl import algorithms, metrics, optimizers, plans, testing
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 
@@ -22,7 +22,7 @@ _SHARES = np.array([0.5, 0.3, 0.2, 0], np.float32)
 
 def _spec(priors_shape=(_SETS, _CLASSES)):
   return federations.data_spec(
-    (_FEATURES,), in_context=True, priors_shape=priors_shape
+    (_FEATURES,), in_context=True, priors_shape=priors_shape, num_clients=3
   )
 
 
@@ -167,7 +167,7 @@ def test_fednova_with_equal_steps_is_fedavg(build):
 def test_scaffold_starts_as_fedavg_and_then_corrects(build, tmp_path):
   over = {
     'fedavg': {},
-    'scaffold': {'num_clients': 3, 'client_state_dir': str(tmp_path)},
+    'scaffold': {'client_state_dir': str(tmp_path)},
   }
   weights = {}
   for base, more in over.items():
@@ -290,9 +290,8 @@ def test_gradient_diversity_knows_the_priors(build, model):
     ),
     ({'test_prior': (0.5, 0.5)}, 'of 2 classes, but there are 3'),
     ({'proximal_strength': 0.1}, 'proximal_strength=0.1 has no effect'),
-    ({'base_process': 'scaffold'}, 'needs num_clients and client_state_dir'),
     (
-      {'base_process': 'scaffold', 'num_clients': 3},
+      {'base_process': 'scaffold'},
       "base_process='scaffold' needs client_state_dir: give",
     ),
     (
@@ -302,8 +301,18 @@ def test_gradient_diversity_knows_the_priors(build, model):
       },
       'client_optimizer.*FedNova',
     ),
-    # An argument of the base is passed on.
-    ({'client_momentum': 'by_hand'}, "client_momentum.*'by_hand'"),
+    # What the base has no use for, and an argument of it, which is passed on.
+    (
+      {
+        'base_process': 'fednova',
+        'client_training': plans.TrainingPlan(client_momentum='mean'),
+      },
+      "client_momentum='mean' has no effect",
+    ),
+    (
+      {'base_process': 'fednova', 'proximal_strength': -1.0},
+      'proximal_strength must be',
+    ),
   ],
 )
 def test_refusals(build, changes, message):

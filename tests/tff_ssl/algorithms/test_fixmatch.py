@@ -73,8 +73,7 @@ def test_three_steps_by_hand():
       batch_size=_LABELLED,
       steps=1,
     ),
-    ema_decay=_DECAY,
-    wiring=tff_ssl.Wiring(seed=5),
+    wiring=tff_ssl.Wiring(seed=5, ema_decay=_DECAY),
   )
   data = tf.data.Dataset.from_tensors(collections.OrderedDict(x=x, y=y))
   state = process.initialize()
@@ -104,8 +103,8 @@ def test_the_average_is_0999_of_each_step():
       'labelled_batch_size=2: give batch_',
     ),
     (
-      {'wiring': tff_ssl.Wiring(ema_decay=0.9)},
-      'wiring.ema_decay=0.9 has no effect',
+      {'client_training': tff_ssl.TrainingPlan(client_momentum='slot')},
+      "client_momentum='slot' has no effect",
     ),
   ],
 )

@@ -109,10 +109,10 @@ def with_records(
   *,
   views,
   client_training=tff_ssl.TrainingPlan(steps=5),
-  server_training=tff_ssl.TrainingPlan(),
+  server=tff_ssl.ServerPlan(),
   wiring=tff_ssl.Wiring(),
 ):
-  return client_training, server_training, wiring
+  return client_training, server, wiring
 
 
 def test_build_puts_into_records_what_the_builder_has_only_there():
@@ -133,7 +133,7 @@ def test_build_puts_into_records_what_the_builder_has_only_there():
   assert clients == tff_ssl.TrainingPlan(
     batch_size=2, steps=3, schedule=RATE.schedule
   )
-  assert server == tff_ssl.TrainingPlan(optimizer=sgd, schedule=RATE.schedule)
+  assert server == tff_ssl.ServerPlan(optimizer=sgd, schedule=RATE.schedule)
   assert wiring == tff_ssl.Wiring(seed=4)
   # What is not given stays the builder's own.
   assert own.build('m', views='v')[0] == tff_ssl.TrainingPlan(steps=5)

@@ -35,6 +35,16 @@ def _fields_of_objective(spec):
   return set(inspect.signature(spec.objective).parameters) - {'views'}
 
 
+def _records(spec):
+  """Returns the records that the builder takes, as they are by default."""
+  found = inspect.signature(spec.builder).parameters.items()
+  return {
+    name: parameter.default
+    for name, parameter in found
+    if dataclasses.is_dataclass(parameter.default)
+  }
+
+
 def test_names_are_keys_and_the_registry_cannot_be_changed():
   for name, spec in algorithms.PROCESSES.items():
     assert spec.name == name
@@ -61,13 +71,15 @@ def test_settings_are_arguments_of_the_builder(spec):
   settings = set(spec.setting_names)
   assert len(settings) == len(spec.settings)
   known = set(parameters) | _fields_of_objective(spec)
-  known |= {'ema_decay', 'max_client_weight'}  # Of `Wiring`.
+  known.update(*map(vars, _records(spec).values()))
   if spec.server_optimizer is not None:
     known.add('server_learning_rate')
+  if 'server' in _records(spec):  # Where a spec fixes it.
+    known.add('server_warmup_rounds')
   for setting in spec.settings:
     if setting.argument is not None:
       record, _, field = setting.argument.partition('.')
-      assert hasattr(parameters[record].default, field)
+      assert field in vars(_records(spec)[record])
       known.add(setting.name)
   for base in spec.bases.values():  # The builder passes these on.
     known.update(base.setting_names)
@@ -101,6 +113,10 @@ def test_build_passes_fixed_arguments_and_settings(spec):
   for key, value in spec.fixed.items():
     if key in _fields_of_objective(spec):
       arguments[key] = getattr(arguments['client_objective'], key)
+    if key == 'server_warmup_rounds':
+      arguments[key] = arguments['server'].warmup_rounds
+    if key == 'redrawn_mask_ratio':
+      arguments[key] = arguments['client_training'].redrawn_mask_ratio
     assert arguments[key] == value
 
 
@@ -138,16 +154,25 @@ def _what_is_missing():
     if spec.takes('client_state_dir'):
       folder = {'client_state_dir': 'states'}
       yield spec.name, folder, "client_state_dir='states'.*absolute"
-    if spec.takes('num_clients'):
-      yield spec.name, {'num_clients': 0}, 'num_clients must be .* but is 0'
-      unknown = {'num_clients': None}
-      yield spec.name, unknown, 'num_clients must be .* but is None'
 
 
 @pytest.mark.parametrize('name, changes, message', _what_is_missing())
 def test_where_clients_keep_something_is_checked(name, changes, message):
   with pytest.raises(ValueError, match=message):
     testing.TinyProblem(algorithms.PROCESSES[name]).build(**changes)
+
+
+@pytest.mark.parametrize(
+  'name', ['scaffold', 'easgd', 'fedmatch', 'fedmatch_server']
+)
+def test_how_many_clients_there_are_is_asked_for(name):
+  problem = testing.TinyProblem(algorithms.PROCESSES[name])
+  known = problem.data_spec()
+  with pytest.raises(ValueError, match='num_clients must be .* but is 0'):
+    dataclasses.replace(known, num_clients=0)
+  unknown = dataclasses.replace(known, num_clients=None)
+  with pytest.raises(ValueError, match='num_clients must be .* but is None'):
+    problem.build(data_spec=unknown)
 
 
 @pytest.mark.parametrize(

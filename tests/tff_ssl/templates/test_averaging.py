@@ -9,8 +9,10 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_ssl
+from tff_ssl import objectives
+from tff_ssl.augmentation import views
 from tff_ssl.models import functional
-from tff_ssl.templates import averaging, client_task
+from tff_ssl.templates import averaging, client_task, local_training
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -44,12 +46,16 @@ def _mean(deltas, sizes, liar, **wired):
     is_random=False,
   )
   process = averaging.compose(
-    _train,
-    model=model,
+    local_training.LocalTraining(
+      model,
+      objectives.Supervised(views.PlainViews()),
+      tff_ssl.TrainingPlan(
+        tff.learning.optimizers.build_sgdm(0.1), batch_size=1, steps=1
+      ),
+    ),
+    train=_train,
     data_spec=federations.data_spec((2,)),
-    initial_hparams=collections.OrderedDict,
     client_weighting='examples',
-    server_optimizer=None,
     wiring=tff_ssl.Wiring(**wired),
   )
   clients = [

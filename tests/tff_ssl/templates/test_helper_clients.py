@@ -10,6 +10,7 @@ import tensorflow as tf
 from comparing import are_equal
 from sklearn import neighbors
 
+from tff_ssl import plans
 from tff_ssl.models import decomposed, functional
 from tff_ssl.objectives import losses
 from tff_ssl.templates import (
@@ -21,7 +22,7 @@ from tff_ssl.templates import (
 )
 
 _FEATURES, _CLASSES = 4, 3
-_SPEC = federations.data_spec((_FEATURES,), in_context=True)
+_SPEC = federations.data_spec((_FEATURES,), in_context=True, num_clients=6)
 
 
 def table_of(num_clients, num_helpers=1, interval=1, **more):
@@ -210,10 +211,7 @@ def build(parts, tmp_path):
   def build_training(**arguments):
     defaults = {
       'data_spec': _SPEC,
-      'client_state_dir': str(tmp_path),
-      'num_clients': 6,
-      'num_helpers': 2,
-      'helper_interval': 1,
+      'helpers': plans.Helpers(str(tmp_path), helper_interval=1),
     }
     return helper_clients.build_training(
       parts, Recording(), **{**defaults, **arguments}
@@ -340,11 +338,8 @@ def test_outputs_are_those_of_the_model_on_normal_noise():
   training = helper_clients.build_training(
     parts,
     Recording(),
-    data_spec=_SPEC,
-    client_state_dir='/nowhere',
-    num_clients=6,
-    num_helpers=2,
-    helper_interval=1,
+    plans.Helpers('/nowhere', helper_interval=1),
+    _SPEC,
   )
   kernel = np.eye(size, size + 1, dtype=np.float32)
   theta = functional.ModelWeights([kernel, np.zeros(size + 1, np.float32)], [])

@@ -91,9 +91,6 @@ def test_every_process_takes_it():
   assert all('ema_decay' in spec.setting_names for spec in PROCESSES.values())
   with pytest.raises(ValueError, match='ema_decay must be .* >= 0 and < 1'):
     tff_ssl.Wiring(ema_decay=1.0)
-  problem = testing.TinyProblem(PROCESSES['grouping'])
-  with pytest.raises(ValueError, match='are two averages of one model'):
-    problem.build(ema_decay=0.9, wiring=tff_ssl.Wiring(ema_decay=0.9))
 
 
 @pytest.mark.parts

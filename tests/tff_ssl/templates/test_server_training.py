@@ -120,7 +120,7 @@ def test_data_must_be_a_computation_of_a_sequence_without_arguments():
     lambda n: tf.data.Dataset.range(n), np.int64
   )
   for message, given in (
-    ('server_data must be', [None, 'a data set', [1, 2]]),
+    ('server.data must be', [None, 'a data set', [1, 2]]),
     ('wrap the data set', [scalar, with_argument]),
   ):
     for data in given:
