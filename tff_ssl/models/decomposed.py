@@ -130,12 +130,9 @@ class Decomposition:
   def as_psi(self, weights: ModelWeights) -> ModelWeights:
     """Returns the model's weights as `part('psi')` has them, with sigma = 0."""
     theta = tf.nest.flatten(weights.trainable)
-    return ModelWeights(
-      theta,
-      [
-        *map(tf.zeros_like, theta),
-        *tf.nest.flatten(weights.non_trainable),
-      ],
+    zeros = [*map(tf.zeros_like, theta)]
+    return self.take(
+      ModelWeights([*zeros, *theta], weights.non_trainable), 'psi'
     )
 
   def without_sigma(self, weights: ModelWeights) -> ModelWeights:

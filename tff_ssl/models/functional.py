@@ -336,7 +336,11 @@ def as_functional(model: Any) -> tuple[FunctionalModel, Any]:
     converted = from_tff_functional_model(model)
     return converted, model.input_spec
   if isinstance(model, tf.keras.Model):
-    return _of_instance(model), None
+    weights = None
+    if model.built:
+      kinds = keras_template.weights_of(model)
+      weights = ModelWeights(*([w.numpy() for w in kind] for kind in kinds))
+    return from_keras(model, initial_weights=weights), None
   if isinstance(model, tff.learning.models.VariableModel):
     raise TypeError(
       f'model is a {type(model).__name__}: give the function that makes it, '
@@ -352,18 +356,6 @@ def as_functional(model: Any) -> tuple[FunctionalModel, Any]:
       'that makes one, a model_fn, or a tff.learning.models.FunctionalModel.'
     )
   return _of_function(model)
-
-
-def _of_instance(model: tf.keras.Model) -> FunctionalModel:
-  weights = None
-  if model.built:
-    weights = ModelWeights(
-      *(
-        [weight.numpy() for weight in kind]
-        for kind in keras_template.weights_of(model)
-      )
-    )
-  return from_keras(model, initial_weights=weights)
 
 
 def _of_function(build: Callable[[], Any]):

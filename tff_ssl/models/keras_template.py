@@ -12,7 +12,7 @@ import collections
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -89,9 +89,13 @@ class KerasTemplate:
       )
     for slot in slots:
       slot.building = False
-    self._trainable = _own_bound_variables(self._model.trainable_weights)
-    self._non_trainable = _own_bound_variables(
-      self._model.non_trainable_weights
+    # Under mixed precision Keras wraps a variable in one that casts.
+    self._trainable, self._non_trainable = (
+      [getattr(variable, '_variable', variable) for variable in variables]
+      for variables in (
+        self._model.trainable_weights,
+        self._model.non_trainable_weights,
+      )
     )
     self.weights_spec = tff.learning.models.ModelWeights(
       [slot.spec for slot in self._trainable],
@@ -407,13 +411,6 @@ def _replace_generators(model) -> list[substitutes.SeededGenerator]:
   for position, layer in enumerate(layers):
     layer._random_generator = substitutes.SeededGenerator(position)
   return [layer._random_generator for layer in layers]
-
-
-def _own_bound_variables(
-  variables: Sequence[tf.Variable],
-) -> list[substitutes.BoundVariable]:
-  # Under mixed precision Keras wraps a variable in one that casts.
-  return [getattr(variable, '_variable', variable) for variable in variables]
 
 
 def _refuse_losses(model) -> None:
