@@ -192,11 +192,8 @@ def draw_faults(last: pd.DataFrame, path: str | os.PathLike) -> None:
   """Draws accuracy with 30% of each fault, a panel for each method.
 
   Each point is a mean over seeds, with a line from the lowest to the highest. A
-  cross at the left stands for runs that end since no update is finite.
-
-  Args:
-    last: Accuracy at the end, a row for each run of the table `robustness` and
-      a column for each seed; runs that end are missing.
+  cross at the left stands for runs that end since no update is finite; they are
+  missing in `last`, of a row for each run and a column for each seed.
   """
   picture = figure.Figure(figsize=(10, 4.2), layout='constrained')
   panels = picture.subplots(1, len(METHODS), sharey=True)

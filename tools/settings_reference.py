@@ -203,9 +203,7 @@ def _by_value(
 ) -> list[str]:
   """Returns a text for each value, with the alternatives that bring it.
 
-  Args:
-    values: Their defaults by name; `None` for none.
-    is_shared: Whether the alternatives need no naming where they agree.
+  They need no naming where they agree, if it `is_shared`.
   """
   names: dict[Hashable, list[str]] = {}
   for name, value in values.items():

@@ -80,9 +80,6 @@ def apply_operations(
     strengths: Numbers [batch] in 1 to 10, where 10 is the full magnitude.
     signs: [batch] of +1 and -1, the direction of the signed operations.
     fill: The grey value, 0 to 255, of pixels that come from outside the image.
-
-  Returns:
-    A `uint8` tensor of the shape of `images`.
   """
   operations = tf.cast(operations, tf.int32)
   # Magnitudes are rounded down after they are computed in double precision, as
@@ -107,12 +104,8 @@ def rotate(images: tf.Tensor, degrees: tf.Tensor, fill: int = 0) -> tf.Tensor:
   """Turns each image about its centre by its own angle.
 
   As Pillow's `Image.rotate` with nearest-neighbour sampling, bit for bit, and
-  so as torchvision's `RandomRotation`.
-
-  Args:
-    images: As in `apply_operations`.
-    degrees: Numbers [batch], counterclockwise where positive.
-    fill: As in `apply_operations`.
+  so as torchvision's `RandomRotation`: counterclockwise where `degrees`, of
+  shape [batch], are positive.
   """
   _, height, width, _ = images.shape
   angle = tf.cast(degrees, tf.float64) * (-math.pi / 180)

@@ -170,14 +170,12 @@ def build(
       but it may return a `FunctionalModel` or `SplitModel` too.
     input_shape: Height, width and channels; the number of features; or the
       length of a text in words.
-    num_classes: Number of classes.
+    num_classes: Of the data.
     norm: 'none', 'batch' or 'group'.
-    num_tokens: For texts, how many numbers words may have; builders then take
-      it as a keyword argument.
+    num_tokens: For texts, how many numbers words may have.
 
   Returns:
-    A `FunctionalModel` from float32 or int32 [batch, *input_shape] to logits
-    [batch, num_classes]; a `SplitModel` where the name is an encoder's.
+    A `FunctionalModel` to logits; a `SplitModel` where it is an encoder's name.
   """
   if user_modules.is_reference(name):
     own_model = importlib.import_module('tff_ssl.models.own_model')

@@ -28,9 +28,6 @@ def build(
 
   Weights that the function loads or sets are kept, whatever the seed, and a
   line says so; all others are drawn from the seed.
-
-  Raises:
-    ValueError: If the function fails, or its model cannot be used.
   """
   said = f'model={name!r}'
   function = user_modules.load('model', name)

@@ -329,12 +329,7 @@ def _proxy_loss(task, outputs, targets):
 def add_head(
   model: split.SplitModel, task: ProxyTask, views
 ) -> split.SplitModel:
-  """Returns a model with the task's head behind the model's own heads.
-
-  Raises:
-    TypeError: If model, task or the task's head is none.
-    ValueError: If task, head, encoder and views do not fit each other.
-  """
+  """Returns a model with the task's head behind the model's own heads."""
   split.check(model)
   if not isinstance(task, ProxyTask):
     raise TypeError(
