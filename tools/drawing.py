@@ -61,10 +61,9 @@ class Line:
   Attributes:
     run: The value of the column `run`.
     label: What stands at its end.
-    colour: A key of `COLOURS`: 'grey' for bounds, one of the others for a
-      system.
-    is_control: Whether it is the control of the system of this colour, or a
-      system with one part changed. It is dashed.
+    colour: A key of `COLOURS`: 'grey' for bounds, another for each system.
+    is_control: Whether it is dashed, as the control of the system of this
+      colour, or one with a part changed.
   """
 
   run: str

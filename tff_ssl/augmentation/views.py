@@ -136,12 +136,7 @@ class VectorViews:
 
   def plain(self, examples: tf.Tensor) -> tf.Tensor:
     """Returns the vectors, standardised."""
-    examples = tf.convert_to_tensor(examples)
-    if examples.dtype != tf.float32 or examples.shape.rank != 2:
-      raise TypeError(
-        f'examples are {examples.dtype.name} {examples.shape}: give float32 '
-        '[batch, features].'
-      )
+    examples = _rows(examples, tf.float32, 'features')
     if examples.shape[1] != len(self.mean):
       raise ValueError(
         f'examples have {examples.shape[1]} features, but mean and stddev '
@@ -219,13 +214,7 @@ class TokenViews:
 
   def plain(self, examples: tf.Tensor) -> tf.Tensor:
     """Returns the sequences themselves."""
-    examples = tf.convert_to_tensor(examples)
-    if examples.dtype != tf.int32 or examples.shape.rank != 2:
-      raise TypeError(
-        f'examples are {examples.dtype.name} {examples.shape}: give int32 '
-        '[batch, length].'
-      )
-    return examples
+    return _rows(examples, tf.int32, 'length')
 
   def weak(self, examples: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Returns sequences without some of their words."""
@@ -245,6 +234,17 @@ class TokenViews:
     moves = _uniform(tf.shape(tokens), randomness.fold_in(seed, _MOVED))
     order = tf.argsort(places + moves * (self.shuffle + 1), stable=True)
     return tf.gather(tokens, order, batch_dims=1)
+
+
+def _rows(examples: tf.Tensor, dtype: tf.DType, axis: str) -> tf.Tensor:
+  """Returns examples that are a row each; refuses others."""
+  examples = tf.convert_to_tensor(examples)
+  if examples.dtype != dtype or examples.shape.rank != 2:
+    raise TypeError(
+      f'examples are {examples.dtype.name} {examples.shape}: give {dtype.name} '
+      f'[batch, {axis}].'
+    )
+  return examples
 
 
 def _dropped(tokens: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:

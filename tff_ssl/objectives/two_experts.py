@@ -99,12 +99,7 @@ _EPSILON = 1e-12
 
 
 class Experts(NamedTuple):
-  """The anchors of `TwoExperts`.
-
-  Attributes:
-    global_model: Its `ModelWeights`.
-    local_model: Those of the client's local model.
-  """
+  """The anchors of `TwoExperts`, `local_model` being the client's own."""
 
   global_model: tff.learning.models.ModelWeights
   local_model: tff.learning.models.ModelWeights
