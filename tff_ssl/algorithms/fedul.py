@@ -28,7 +28,6 @@ minibatch of a pass where it is smaller, which this one trains on.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -137,7 +136,13 @@ def build_fedul(
     plan = dataclasses.replace(
       plan, optimizer=tff.learning.optimizers.build_adam(1e-4)
     )
-  _check_base_arguments(base_process, base_arguments)
+  if (
+    base.takes('client_state_dir') and 'client_state_dir' not in base_arguments
+  ):
+    raise ValueError(
+      f'base_process={base_process!r} needs client_state_dir: give it, or '
+      'choose another base process.'
+    )
   return base.builder(
     model,
     data_spec=data_spec,
@@ -163,23 +168,6 @@ def _arguments_of(base: ProcessSpec) -> dict[str, Any]:
       server_learning_rate=rate
     )
   return values
-
-
-def _check_base_arguments(base_process, given) -> None:
-  missing = [
-    name
-    for name, parameter in inspect.signature(
-      _BASES[base_process].builder
-    ).parameters.items()
-    if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    and parameter.default is inspect.Parameter.empty
-    and name not in (*given, 'data_spec', 'views')
-  ]
-  if missing:
-    raise ValueError(
-      f'base_process={base_process!r} needs {" and ".join(missing)}: give '
-      'them, or choose another base process.'
-    )
 
 
 def _check_classes(model, data_spec, test_prior) -> None:

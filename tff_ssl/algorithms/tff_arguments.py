@@ -157,11 +157,8 @@ def _optimizer(name: str, given) -> tff.learning.optimizers.Optimizer:
 
 def _weighting(value: Any) -> Any:
   if isinstance(value, tff.learning.ClientWeighting):
-    names = {
-      tff.learning.ClientWeighting.NUM_EXAMPLES: 'examples',
-      tff.learning.ClientWeighting.UNIFORM: 'uniform',
-    }
-    return names[value]
+    is_uniform = value is tff.learning.ClientWeighting.UNIFORM
+    return 'uniform' if is_uniform else 'examples'
   if callable(value):
     raise TypeError(
       f'client_weighting={value!r} is a function, which no builder here takes: '
