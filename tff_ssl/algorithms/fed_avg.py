@@ -122,7 +122,7 @@ def build_training(
 
   Arguments and errors are those of `build_fed_avg`.
   """
-  check_arguments(SETTINGS, locals())
+  check_arguments((PROXIMAL_STRENGTH, MATCH_LOCAL_STEPS), locals())
   data_spec.check_model(model)
   plan = client_training.over(
     _WITH_MOMENTUM, optimizer=optimizers.build_grouping_sgd()
@@ -167,15 +167,6 @@ MATCH_LOCAL_STEPS = Setting(
   'labelled or not: those of ssjo.',
   used_when=(only_with('local_epochs'),),
   group='client training',
-)
-SETTINGS = (
-  shared.CLIENT_WEIGHTING,
-  PROXIMAL_STRENGTH,
-  shared.CLIENT_MOMENTUM,
-  *shared.LOCAL,
-  shared.LABELLED_BATCH_SIZE,
-  shared.EPOCH_BATCHES,
-  MATCH_LOCAL_STEPS,
 )
 
 
