@@ -23,6 +23,9 @@ _SEALED = (
   *('label_mismatch.csv', 'split.json', 'split.npz', run_folder.VERSIONS),
 )
 _FILES = 'files'
+# Evaluations at the end of a run whose mean stands for it: it varies less by
+# chance than the last one.
+LAST_EVALUATIONS = 5
 _REMEDY = 'restore it from a copy, or run the run once more in another folder'
 
 
@@ -87,6 +90,17 @@ def read(folder: str | os.PathLike) -> dict[str, Any] | None:
         f'{beside} is not as it was when {path.name} was written: {_REMEDY}.'
       )
   return values
+
+
+def idle_rounds(flags: Mapping[str, Any]) -> int:
+  """Returns the first rounds of a run in which no client trains.
+
+  Of a run whose clients never train, these are none: it is what it is.
+  """
+  warmup = flags.get('server_warmup_rounds') or 0
+  if not flags.get('clients_per_round') or warmup >= flags['total_rounds']:
+    return 0
+  return warmup
 
 
 def _content(path: pathlib.Path) -> bytes:

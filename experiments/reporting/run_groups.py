@@ -72,7 +72,10 @@ class Group:
     """Returns the measure's value for each seed, `None` where it has none."""
     return {
       summary['seed']: self.measure.of_run(
-        folder, summary['flags'].get('pretraining_rounds', 0), self.scale or 1
+        folder,
+        summary['flags'].get('pretraining_rounds', 0),
+        self.scale or 1,
+        results.idle_rounds(summary['flags']),
       )
       for folder, summary, _ in self.runs()
     }

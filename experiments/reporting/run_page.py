@@ -28,8 +28,6 @@ from experiments.reporting.run_groups import Group
 from experiments.tables import measures
 
 _TEMPLATE = 'run_page.html.jinja'
-# Evaluations at the end whose mean is the headline, where runs have as many.
-_EVALUATIONS = 5
 # Of the title.
 _MOST_NAMES = 4
 _MOST_SYSTEMS = len(page_charts.COLOURS)
@@ -337,12 +335,12 @@ def _read_by(group, measure: measures.Measure) -> Group:
 
 def _last_evaluations(groups) -> measures.Measure:
   """Returns the mean of as many last evaluations as all runs have, up to 5."""
-  for count in range(_EVALUATIONS, 1, -1):
-    measure = measures.Measure('mean_of_last', count)
-    read = [_read_by(group, measure).by_seed() for group in groups]
-    if all(None not in by_seed.values() for by_seed in read):
-      return measure
-  return measures.Measure('mean_of_last', 1)
+  measure, _ = measures.of_last_evaluations(
+    (folder, summary['flags'])
+    for group in groups
+    for folder, summary, _ in group.runs()
+  )
+  return measure
 
 
 def _published(groups) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ _RUN_COLUMNS = {
   'server labels': 'server_examples',
   'rounds': 'rounds',
   'accuracy': 'accuracy',
+  'mean of last': 'mean_of_last',
   'best accuracy': 'best_accuracy',
   'macro F1': 'macro_f1',
   'balanced accuracy': 'balanced_accuracy',

@@ -52,8 +52,10 @@ def write(
   results.write(folder, found)
   return [
     f'Final test accuracy {found["accuracy"]:.4f} after '
-    f'{found["rounds"]} rounds (best {found["best_accuracy"]:.4f}, '
-    f'{facts["test_examples"]} test examples), in {found["seconds"]:.0f} s.',
+    f'{found["rounds"]} rounds (mean of the last evaluations, '
+    f'{found["evaluations_in_mean"]}: {found["mean_of_last"]:.4f}; best '
+    f'{found["best_accuracy"]:.4f}; {facts["test_examples"]} test examples), '
+    f'in {found["seconds"]:.0f} s.',
     *_privacy_spent(found),
     *_bounds_beside(folder.path, found),
     f'Results are in {folder.path}',
@@ -67,6 +69,8 @@ def _summarize(
   # Before, the classifier does not train.
   pretraining = settings.pretraining_rounds or 0
   accuracy = table.loc[table['round'] > pretraining, 'accuracy'].dropna()
+  trained = accuracy[table['round'] > results.idle_rounds(settings.used)]
+  last = (trained if len(trained) else accuracy).tail(results.LAST_EVALUATIONS)
   half = table.loc[accuracy.index[accuracy >= 0.5], 'round'] - pretraining
   seconds = table['seconds'].median()
   clients = settings.clients_per_round
@@ -80,6 +84,8 @@ def _summarize(
     'rounds': int(table['round'].iloc[-1]),
     'clients_per_round': clients,
     'accuracy': accuracy.iloc[-1],
+    'mean_of_last': last.mean(),
+    'evaluations_in_mean': len(last),
     'best_accuracy': accuracy.max(),
     **by_class.summary(),
     'rounds_to_half': int(half.iloc[0]) if len(half) else None,
@@ -121,7 +127,8 @@ def _data_of(folder: pathlib.Path) -> list:
 def _bounds_beside(path: pathlib.Path, summary: Mapping[str, Any]) -> list[str]:
   """Returns the results of bounds whose finished runs are in folders beside.
 
-  A bound is of the same data, clients, network and seed as the run's summary.
+  A bound is of the same data, clients, network, rounds and seed as the run's
+  summary.
   """
   lines = []
   labels = summary.get('server_examples')
@@ -133,8 +140,12 @@ def _bounds_beside(path: pathlib.Path, summary: Mapping[str, Any]) -> list[str]:
       same = same and _data_of(file.parent) == _data_of(path)
       # A bound may do without those of the server, but not have others.
       same = same and other.get('server_examples') in (None, 0, labels)
+      same = same and other['rounds'] == summary['rounds']
       hides_labels = bool(other['flags'].get('mask_ratio'))
-      result = f'{other["accuracy"]:.4f} after {other["rounds"]} rounds'
+      result = (
+        f'{other["accuracy"]:.4f} (mean of the last evaluations '
+        f'{other["mean_of_last"]:.4f})'
+      )
     except (ValueError, TypeError, LookupError, AttributeError):
       continue  # Of another program, or damaged.
     if not same or hides_labels or spec is None or spec.bound is None:

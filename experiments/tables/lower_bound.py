@@ -4,9 +4,9 @@
 seed, data, network, rounds and server steps, in <run_dir>_server_only. The
 difference of both is what the clients' unlabelled examples gave.
 
-Its learning rate is the one that was given beside the recipe, if any, or else
-that of `server_only`, which suits a server without clients better than the
-run's own.
+Its optimizer and schedule are what was given beside the recipe, if anything, or
+else those of `server_only` on these data, which suit a server without clients
+better than the run's own.
 """
 
 import math
@@ -14,15 +14,20 @@ import os
 from collections.abc import Mapping
 
 from experiments.artifacts import results
+from experiments.config import catalogue
 from experiments.config import settings as settings_lib
 from experiments.tables import child_runs, measures, recipes
 
 FLAG = 'with_lower_bound'
 _BOUND = 'server_only'
-# Evaluations whose mean is compared: it varies less than the last one.
-_MEASURE = measures.parse('mean_of_last@5')
-_RATES = ('learning_rate', 'server_learning_rate')
-_OF_THE_RUN = ('recipe', 'recipe_scale', *_RATES)
+# How weights are changed, by any participant.
+_OPTIMIZING = {
+  row.setting.name
+  for row in catalogue.every_row()
+  if row.flag in ('client_optimizer', 'schedule')
+  or (row.flag is None and row.heading.endswith(' training'))
+}
+_OF_THE_RUN = {'recipe', 'recipe_scale', *_OPTIMIZING}
 
 
 def plan(
@@ -55,34 +60,43 @@ def _settings_of_bound(settings, flags):
     # The steps of so many passes.
     passes = math.ceil(settings.server_examples / settings.server_batch_size)
     values['server_steps'] = settings.server_epochs * passes
-  values |= {name: flags[name] for name in _RATES if name in flags}
+  values |= {name: flags[name] for name in _OPTIMIZING & flags.keys()}
   return settings_lib.make(values, optional=values)
 
 
 def compare(settings, bound) -> str:
   """Returns a sentence on what a run gave beyond its bound, both finished."""
-  own, alone, what = _figures(settings, bound)
+  measure, (own, alone) = _figures(settings, bound)
+  last = [results.read(each.run_dir)['accuracy'] for each in (settings, bound)]
   return (
     f'Unlabelled clients gave {own - alone:+.4f}: {own:.4f} with '
-    f'{settings.process}, {alone:.4f} with the server alone at a learning rate '
-    f'of {bound.server_learning_rate:g} (test accuracy, {what}; seed '
-    f'{settings.seed}, which decides which examples are labelled: compare '
-    'several with --seeds).'
+    f'{settings.process}, {alone:.4f} with the server alone'
+    f'{_changes(settings, bound)} (test accuracy, mean of the last '
+    f'evaluations, {measure.argument}; {last[0] - last[1]:+.4f} after the last '
+    f'round; seed {settings.seed}, which decides which examples are labelled: '
+    'compare several with --seeds).'
   )
+
+
+def _changes(settings, bound) -> str:
+  """Returns how the optimizer of a bound differs from that of the run."""
+  # A client's rate, which the bound has none of, is like the server's.
+  changes = [
+    f'--{name}={bound.used[name]} for {settings.used.get(name)}'
+    for name in sorted(_OPTIMIZING & bound.used.keys() - {'learning_rate'})
+    if bound.used[name] != settings.used.get(name)
+  ]
+  return f', which takes {", ".join(changes)}' if changes else ''
 
 
 def gain(settings, bound) -> float:
   """Returns what unlabelled examples gave, once both runs are finished."""
-  own, alone, _ = _figures(settings, bound)
+  _, (own, alone) = _figures(settings, bound)
   return own - alone
 
 
-def _figures(settings, bound) -> tuple[float, float, str]:
-  """Returns both accuracies, the run's first, and what they are."""
-  figures = [_MEASURE.of_run(each.run_dir) for each in (settings, bound)]
-  if None not in figures:
-    return *figures, f'mean of the last {_MEASURE.argument} evaluations'
-  figures = [  # Fewer evaluations than that.
-    results.read(each.run_dir)['accuracy'] for each in (settings, bound)
-  ]
-  return *figures, 'after the last round'
+def _figures(settings, bound):
+  """Returns the measure, and its value for the run and for its bound."""
+  return measures.of_last_evaluations(
+    (each.run_dir, each.used) for each in (settings, bound)
+  )

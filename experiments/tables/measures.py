@@ -7,7 +7,8 @@ for costs, which are read from its summary.json:
     best_accuracy  the highest test accuracy of the rounds that were evaluated
     accuracy@R     test accuracy after round R
     mean_of_last@N mean test accuracy of the last N rounds that were evaluated,
-                   which varies less by chance than that of a single round
+                   which varies less by chance than that of a single round; the
+                   warm-up of a server is left out
     rounds_to@A    the first evaluated round after which test accuracy is A or
                    more
     accuracy_at_best_validation
@@ -32,6 +33,10 @@ import pathlib
 import re
 import statistics
 import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from experiments.artifacts import results
 
 _COSTS = (
   'seconds_per_client',
@@ -95,12 +100,15 @@ class Measure:
     run_dir: str | os.PathLike,
     pretraining_rounds: int = 0,
     scale: float = 1.0,
+    idle_rounds: int = 0,
   ) -> float | None:
     """Returns its value for a run.
 
     Args:
       scale: The share of the rounds that a shortened run has. `@R` counts the
         rounds of the whole run; the corresponding round is read.
+      idle_rounds: The first rounds, in which no client trains; a mean leaves
+        them out, unless there are no others.
 
     Returns:
       An accuracy in [0, 1], a number of rounds or a cost. `None` if the
@@ -116,7 +124,9 @@ class Measure:
     if self.kind == 'best_accuracy':
       return max(accuracies.values())
     if self.kind == 'mean_of_last':
-      last = list(accuracies.values())[-self.argument :]
+      idle = idle_rounds - pretraining_rounds
+      trained = [x for n, x in accuracies.items() if n >= idle]
+      last = (trained or list(accuracies.values()))[-self.argument :]
       return statistics.fmean(last) if len(last) == self.argument else None
     if self.kind == 'accuracy_at_best_validation':
       _, validated = _read(run_dir, pretraining_rounds, 'validation_accuracy')
@@ -134,6 +144,33 @@ class Measure:
 
 
 ACCURACY = Measure('accuracy')
+
+
+def of_last_evaluations(
+  runs: Iterable[tuple[str | os.PathLike, Mapping[str, Any]]],
+) -> tuple[Measure, list[float | None]]:
+  """Returns the mean of as many last evaluations as all runs have, up to 5.
+
+  Args:
+    runs: The folder of each run, and its flags.
+
+  Returns:
+    The measure, and its value for each run.
+  """
+  runs = list(runs)
+  for number in range(results.LAST_EVALUATIONS, 0, -1):
+    measure = Measure('mean_of_last', number)
+    values = [
+      measure.of_run(
+        folder,
+        flags.get('pretraining_rounds') or 0,
+        idle_rounds=results.idle_rounds(flags),
+      )
+      for folder, flags in runs
+    ]
+    if None not in values:
+      break
+  return measure, values
 
 
 def parse(text: str) -> Measure:

@@ -11,7 +11,7 @@ from scipy import stats
 
 from experiments.artifacts import results
 from experiments.config.usage import UsageError
-from experiments.tables import child_runs, lower_bound, recipes
+from experiments.tables import child_runs, lower_bound, measures, recipes
 
 # Two values bound nothing: no interval is given below this.
 _MIN_FOR_INTERVAL = 3
@@ -113,8 +113,14 @@ def run(given: dict[str, object]) -> int:
       print(lower_bound.compare(*pair))
     return outcome.exit_code
   if done := [own for own, *_ in pairs if is_done(own)]:
-    accuracies = [results.read(own.run_dir)['accuracy'] for own in done]
-    print(f'Final test accuracy: {spread(accuracies)}')
+    measure, means = measures.of_last_evaluations(
+      (own.run_dir, own.used) for own in done
+    )
+    last = [results.read(own.run_dir)['accuracy'] for own in done]
+    print(
+      f'Final test accuracy, mean of the last evaluations, {measure.argument}: '
+      f'{spread(means)}\nAfter the last round: {spread(last)}'
+    )
   if whole:
     found = spread([lower_bound.gain(*pair) for pair in whole])
     print(f'Unlabelled clients gave, beyond the server alone: {found}')

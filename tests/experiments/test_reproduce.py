@@ -92,6 +92,8 @@ def test_killed_half_way_resumed_and_reported(
   assert len({summary['weights_sha256'] for summary in summaries}) == 2
   accuracies = [summary['accuracy'] for summary in summaries]
   mean = statistics.mean(accuracies)
+  means = [summary['mean_of_last'] for summary in summaries]
+  (number,) = {summary['evaluations_in_mean'] for summary in summaries}
   (row,) = pd.read_csv(runs / 'tiny_scale0.5.csv').to_dict('records')
   assert (row['name'], row['scale'], row['n']) == ('low', 0.5, 2)
   assert row['mean'] == pytest.approx(mean, abs=6e-5)
@@ -137,7 +139,10 @@ def test_killed_half_way_resumed_and_reported(
   deviation = statistics.stdev(accuracies)
   assert out.splitlines() == [
     '2/2 were done before.',
-    f'Final test accuracy: mean {mean:.4f}, standard deviation '
+    f'Final test accuracy, mean of the last evaluations, {number}: mean '
+    f'{statistics.mean(means):.4f}, standard deviation '
+    f'{statistics.stdev(means):.4f}, n 2 (no interval below 3 seeds)',
+    f'After the last round: mean {mean:.4f}, standard deviation '
     f'{deviation:.4f}, n 2 (no interval below 3 seeds)',
   ]
 

@@ -54,6 +54,16 @@ def test_its_learning_rate_is_its_own_unless_one_was_given(given, expected):
   assert own.server_learning_rate == (expected if given else 0.03)
 
 
+def test_its_optimizer_is_its_own_unless_one_was_given():
+  changed = {'process': 'fedmatch_server'}
+  own, bound = (child.settings for child in _plan(**changed))
+  # The paper of FedMatch takes plain SGD.
+  assert (own.momentum, own.weight_decay) == (0, 0)
+  assert (bound.momentum, bound.weight_decay) == (0.9, 1e-4)
+  _, bound = (child.settings for child in _plan(**changed, momentum=0.5))
+  assert (bound.momentum, bound.weight_decay) == (0.5, 1e-4)
+
+
 def test_a_recipe_gives_no_rate_to_the_bound():
   given = {'recipe': 'gain_writers:ten_writers_defaults', 'seed': 3}
   runs = lower_bound.plan({**given, 'with_lower_bound': True})
@@ -97,15 +107,16 @@ def test_the_difference_is_told(tmp_path, capfd):
   ]
   assert run.main(argv) == 0
   folders = [tmp_path / name for name in ('own', 'own_server_only')]
-  own, alone = (
-    run_folders.summary_of(folder)['accuracy'] for folder in folders
-  )
+  evaluated = [run_folders.metrics_of(f)['accuracy'].dropna() for f in folders]
+  own, alone = (each.tail(3).mean() for each in evaluated)
+  last = evaluated[0].iloc[-1] - evaluated[1].iloc[-1]
   said = capfd.readouterr().out
   assert 'Recommended here: --process=grouping_robust.' in said
   assert (
     f'Unlabelled clients gave {own - alone:+.4f}: {own:.4f} with '
-    f'grouping_robust, {alone:.4f} with the server alone at a learning rate of '
-    '0.01 (test accuracy, after the last round; seed 0'
+    f'grouping_robust, {alone:.4f} with the server alone, which takes '
+    '--server_learning_rate=0.01 for 0.03 (test accuracy, mean of the last '
+    f'evaluations, 3; {last:+.4f} after the last round; seed 0'
   ) in said
   # Several seeds have a mean, too; this one is finished.
   several = [x for x in argv if 'run_dir' not in x]
@@ -120,21 +131,30 @@ def test_the_difference_is_told(tmp_path, capfd):
   )
 
 
-def test_five_evaluations_have_a_mean(tmp_path):
+@pytest.mark.parametrize(
+  ('warmup', 'number', 'said'),
+  [
+    (0, 5, 'gave +0.1000: 0.6000 with own, 0.5000 with the server'),
+    # Evaluations of the warm-up show what the server alone did.
+    (4, 2, 'gave +0.1500: 0.6500 with own, 0.5000 with the server'),
+    # Where no client ever trains, there is nothing to leave out.
+    (6, 5, 'gave +0.1000: 0.6000 with own, 0.5000 with the server'),
+  ],
+)
+def test_means_of_last_evaluations_are_compared(tmp_path, warmup, number, said):
   accuracies = {'own': [0.9, 0.5, 0.6, 0.6, 0.7, 0.6], 'alone': [0.5] * 6}
+  flags = {'own': {'server_warmup_rounds': warmup, 'clients_per_round': 2}}
+  both = []
   for name, values in accuracies.items():
+    used = {'total_rounds': 6, **flags.get(name, {})}
     table = {'round': range(1, 7), 'accuracy': values}
-    facts = {'flags': {}, 'accuracy': values[-1]}
+    facts = {'flags': used, 'accuracy': values[-1]}
     run_folders.write(tmp_path / name, table, **facts)
-  own, bound = (
-    types.SimpleNamespace(
-      run_dir=str(tmp_path / name),
-      process=name,
-      server_learning_rate=0.01,
-      seed=0,
+    both.append(
+      types.SimpleNamespace(
+        run_dir=str(tmp_path / name), process=name, seed=0, used=used
+      )
     )
-    for name in accuracies
-  )
-  said = lower_bound.compare(own, bound)
-  assert 'gave +0.1000: 0.6000 with own, 0.5000 with the server' in said
-  assert 'mean of the last 5 evaluations' in said
+  sentence = lower_bound.compare(*both)
+  assert said in sentence
+  assert f'mean of the last evaluations, {number}; +0.1000 after' in sentence

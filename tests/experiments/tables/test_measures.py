@@ -44,6 +44,12 @@ def run_dir(tmp_path):
       'mean_of_last@4=None rounds_to@0.1=0 rounds_to@0.6=2',
     ),
     ({'pretraining_rounds': 5}, 'best_accuracy=0.625'),
+    # A mean leaves out rounds in which no client trains.
+    (
+      {'idle_rounds': 5},
+      'mean_of_last@1=0.625 mean_of_last@2=None accuracy@2=0.5',
+    ),
+    ({'idle_rounds': 6}, 'mean_of_last@2=0.6875'),
     # Rounds of a shortened run are those in their place; evaluations are none.
     (
       {'scale': 0.1},
