@@ -17,7 +17,7 @@ from tff_ssl.algorithms import PROCESSES
 
 # What a run has in common with its bounds, in summary.json; and arguments of a
 # partition in which they differ, since they say who has labels.
-_ALIKE = ('dataset', 'data', 'seed', 'model', 'norm')
+_ALIKE = ('dataset', 'data', 'seed', 'model', 'norm', 'rounds')
 _OF_LABELS = (
   *('server_examples', 'labelled_examples', 'mask_ratio', 'server_writers'),
   *('shared_fraction', 'shared_share'),
@@ -140,7 +140,6 @@ def _bounds_beside(path: pathlib.Path, summary: Mapping[str, Any]) -> list[str]:
       same = same and _data_of(file.parent) == _data_of(path)
       # A bound may do without those of the server, but not have others.
       same = same and other.get('server_examples') in (None, 0, labels)
-      same = same and other['rounds'] == summary['rounds']
       hides_labels = bool(other['flags'].get('mask_ratio'))
       result = (
         f'{other["accuracy"]:.4f} (mean of the last evaluations '

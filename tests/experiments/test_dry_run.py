@@ -209,12 +209,13 @@ def test_costs_name_what_a_process_does_beside_its_minibatches(
 
 def write_summary(folder, **facts):
   known = {'dataset': 'digits', 'seed': 1, 'accuracy': 0.75, 'rounds': 20}
+  known['mean_of_last'] = 0.725
   run_folders.write(folder, **{'flags': {}, **known, **facts})
 
 
 def test_results_of_bounds_in_folders_beside_are_named(tmp_path):
   """By what their summaries say, whatever the folders are called."""
-  own = {'process': 'grouping', 'dataset': 'digits', 'seed': 1}
+  own = {'process': 'grouping', 'dataset': 'digits', 'seed': 1, 'rounds': 20}
   mine = tmp_path / 'mine'
   assert summary._bounds_beside(mine, own) == []
   write_summary(tmp_path / 'lower', process='server_only')
@@ -223,6 +224,7 @@ def test_results_of_bounds_in_folders_beside_are_named(tmp_path):
     ('own_process', {'process': 'own:SPEC'}),
     ('fedavg_digits_seed1', {'process': 'fedavg', 'seed': 0}),
     ('fedavg_digits_seed1_b', {'process': 'fedavg', 'dataset': 'mnist'}),
+    ('longer', {'process': 'fedavg', 'rounds': 30}),
     ('masked', {'process': 'fedavg', 'flags': {'mask_ratio': 0.9}}),
     ('odd', {'process': []}),
     ('broken', {'process': 'fedavg'}),
@@ -231,10 +233,10 @@ def test_results_of_bounds_in_folders_beside_are_named(tmp_path):
     write_summary(tmp_path / name, **facts)
   (tmp_path / 'broken' / 'summary.json').write_text('no JSON')
   (tmp_path / 'deep' / 'summary.json').write_text('[' * 10**5)
-  line = '(labels of the server alone): 0.7500 after 20 rounds, in lower'
   assert summary._bounds_beside(mine, own) == [
     'Bounds in folders beside it:',
-    f'  server_only {line}',
+    '  server_only (labels of the server alone): 0.7500 (mean of the last '
+    'evaluations 0.7250), in lower',
   ]
   lower = {**own, 'process': 'server_only'}
   assert summary._bounds_beside(mine, lower) == []
@@ -244,7 +246,8 @@ def test_results_of_bounds_in_folders_beside_are_named(tmp_path):
   )
   assert summary._bounds_beside(mine, {**own, 'dataset': 'my_data:SOURCE'}) == [
     'Bounds in folders beside it:',
-    '  fedavg (all labels at clients): 0.9000 after 20 rounds, in upper',
+    '  fedavg (all labels at clients): 0.9000 (mean of the last evaluations '
+    '0.7250), in upper',
   ]
 
 
@@ -279,5 +282,6 @@ def test_bounds_are_of_the_same_data_and_network(
     write_summary(tmp_path / name, process='fedavg', **more)
     (tmp_path / name / 'split.json').write_text(json.dumps(found))
   mine = {'process': 'grouping', 'dataset': 'digits', 'seed': 1, **own}
+  mine['rounds'] = 20
   lines = summary._bounds_beside(tmp_path / 'mine', mine)
   assert any('in other' in line for line in lines) == is_bound
