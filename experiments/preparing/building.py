@@ -109,7 +109,7 @@ def build_process(settings, model, own_views, data):
   arguments['seed'] = settings.seed
   arguments.update(aggregators.build(settings))
   try:
-    return spec.build(model, views=own_views, **arguments)
+    return spec.builder(model, **spec.keywords(views=own_views, **arguments))
   except (TypeError, ValueError) as error:
     # The builder's argument is a flag here.
     if settings.aggregator in (None, 'mean') or 'aggregator' not in str(error):

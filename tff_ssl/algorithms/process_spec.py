@@ -219,8 +219,12 @@ class ProcessSpec(Choice):
       ]
     return next((each for each in defaults if each is not None), None)
 
-  def build(self, model, *, views, **arguments):
-    """Builds the process.
+  def build(self, model, **arguments):
+    """Builds the process; the arguments are those of `keywords`."""
+    return self.builder(model, **self.keywords(**arguments))
+
+  def keywords(self, *, views, **arguments) -> dict[str, Any]:
+    """Returns the keyword arguments of the builder.
 
     An argument that the builder has only as a field of one of its records, such
     as `client_training`, `server` and `wiring`, becomes that field: a setting
@@ -228,13 +232,9 @@ class ProcessSpec(Choice):
     `schedule` (of clients and server), and all that are called as a field is.
 
     Args:
-      model: As the builder takes it.
-      views: Likewise.
+      views: As the builder takes it.
       **arguments: The settings, `data_spec`, and other arguments of the builder
         (`takes`).
-
-    Returns:
-      What the builder returns.
 
     Raises:
       TypeError: If an argument is one of `fixed`, or belongs to the default
@@ -249,7 +249,7 @@ class ProcessSpec(Choice):
       names = {'server_learning_rate'} & arguments.keys()
       rate = {name: arguments.pop(name) for name in names}
       arguments.setdefault('server_optimizer', self.server_optimizer(**rate))
-    return self.builder(model, views=views, **self._in_records(arguments))
+    return {'views': views, **self._in_records(arguments)}
 
   def _set_objective(self, arguments, views) -> None:
     """Puts the objective in the place of those arguments that are its own.
