@@ -213,17 +213,17 @@ def build_gradient_diversity(
   def measure_client(sent, data):
     task = client_task.read_task(sent, initial_hparams(), data, data_spec)
     update, group = local_update(task)
-    if group is None:
-      if num_groups > 1:
-        raise ValueError(
-          f'num_groups is {num_groups}, but local_update returns no group: use '
-          'num_groups=1, or return the group beside the update.'
-        )
-      group = tf.constant(0)
+    if group is None and num_groups > 1:
+      raise ValueError(
+        f'num_groups is {num_groups}, but local_update returns no group: use '
+        'num_groups=1, or return the group beside the update.'
+      )
     vectors = (client_gradient(task), update.delta.trainable)
     _, usable = faults.find_faults(update, task.examples, vectors)
     value = faults.zero_unless(usable, _terms_by_kind(*vectors))
-    member = collections.OrderedDict(value=value, group=group)
+    member = collections.OrderedDict(
+      value=value, group=tf.constant(0) if group is None else group
+    )
     return member, tf.cast(usable, tf.float32)
 
   member_type, weight_type = measure_client.type_signature.result
@@ -238,10 +238,8 @@ def build_gradient_diversity(
     server = None
     if server_update is not None:
       task = ServerTask(
-        state['weights'],
-        state['round'],
-        state['seed'],
-        state.get('server_optimizer'),
+        *(state['weights'], state['round'], state['seed']),
+        optimizer_state=state.get('server_optimizer'),
       )
       server = _terms_by_kind(server_gradient(task), server_update(task))
     return _metrics(aggregate, server)
