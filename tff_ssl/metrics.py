@@ -221,9 +221,8 @@ def build_gradient_diversity(
     vectors = (client_gradient(task), update.delta.trainable)
     _, usable = faults.find_faults(update, task.examples, vectors)
     value = faults.zero_unless(usable, _terms_by_kind(*vectors))
-    member = collections.OrderedDict(
-      value=value, group=tf.constant(0) if group is None else group
-    )
+    group = tf.constant(0) if group is None else group
+    member = collections.OrderedDict(value=value, group=group)
     return member, tf.cast(usable, tf.float32)
 
   member_type, weight_type = measure_client.type_signature.result
