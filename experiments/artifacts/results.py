@@ -103,6 +103,13 @@ def idle_rounds(flags: Mapping[str, Any]) -> int:
   return warmup
 
 
+def in_words(evaluations: int) -> str:
+  """Returns what the figure of a run is called, by how many it is a mean of."""
+  if evaluations == 1:
+    return 'last evaluation'
+  return f'mean of the last {evaluations} evaluations'
+
+
 def _content(path: pathlib.Path) -> bytes:
   try:
     return path.read_bytes()

@@ -52,10 +52,10 @@ def write(
   results.write(folder, found)
   return [
     f'Final test accuracy {found["accuracy"]:.4f} after '
-    f'{found["rounds"]} rounds (mean of the last evaluations, '
-    f'{found["evaluations_in_mean"]}: {found["mean_of_last"]:.4f}; best '
-    f'{found["best_accuracy"]:.4f}; {facts["test_examples"]} test examples), '
-    f'in {found["seconds"]:.0f} s.',
+    f'{found["rounds"]} rounds '
+    f'({results.in_words(found["evaluations_in_mean"])} '
+    f'{found["mean_of_last"]:.4f}, best {found["best_accuracy"]:.4f}, '
+    f'{facts["test_examples"]} test examples), in {found["seconds"]:.0f} s.',
     *_privacy_spent(found),
     *_bounds_beside(folder.path, found),
     f'Results are in {folder.path}',
@@ -142,7 +142,8 @@ def _bounds_beside(path: pathlib.Path, summary: Mapping[str, Any]) -> list[str]:
       same = same and other.get('server_examples') in (None, 0, labels)
       hides_labels = bool(other['flags'].get('mask_ratio'))
       result = (
-        f'{other["accuracy"]:.4f} (mean of the last evaluations '
+        f'{other["accuracy"]:.4f} '
+        f'({results.in_words(other["evaluations_in_mean"])} '
         f'{other["mean_of_last"]:.4f})'
       )
     except (ValueError, TypeError, LookupError, AttributeError):

@@ -71,10 +71,10 @@ def compare(settings, bound) -> str:
   return (
     f'Unlabelled clients gave {own - alone:+.4f}: {own:.4f} with '
     f'{settings.process}, {alone:.4f} with the server alone'
-    f'{_changes(settings, bound)} (test accuracy, mean of the last '
-    f'evaluations, {measure.argument}; {last[0] - last[1]:+.4f} after the last '
-    f'round; seed {settings.seed}, which decides which examples are labelled: '
-    'compare several with --seeds).'
+    f'{_changes(settings, bound)} (test accuracy, '
+    f'{results.in_words(measure.argument)}; {last[0] - last[1]:+.4f} after the '
+    f'last round; seed {settings.seed}, which decides which examples are '
+    'labelled: compare several with --seeds).'
   )
 
 

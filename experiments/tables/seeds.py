@@ -118,7 +118,7 @@ def run(given: dict[str, object]) -> int:
     )
     last = [results.read(own.run_dir)['accuracy'] for own in done]
     print(
-      f'Final test accuracy, mean of the last evaluations, {measure.argument}: '
+      f'Final test accuracy, {results.in_words(measure.argument)}: '
       f'{spread(means)}\nAfter the last round: {spread(last)}'
     )
   if whole:

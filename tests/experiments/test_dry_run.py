@@ -209,7 +209,7 @@ def test_costs_name_what_a_process_does_beside_its_minibatches(
 
 def write_summary(folder, **facts):
   known = {'dataset': 'digits', 'seed': 1, 'accuracy': 0.75, 'rounds': 20}
-  known['mean_of_last'] = 0.725
+  known |= {'mean_of_last': 0.725, 'evaluations_in_mean': 5}
   run_folders.write(folder, **{'flags': {}, **known, **facts})
 
 
@@ -236,7 +236,7 @@ def test_results_of_bounds_in_folders_beside_are_named(tmp_path):
   assert summary._bounds_beside(mine, own) == [
     'Bounds in folders beside it:',
     '  server_only (labels of the server alone): 0.7500 (mean of the last '
-    'evaluations 0.7250), in lower',
+    '5 evaluations 0.7250), in lower',
   ]
   lower = {**own, 'process': 'server_only'}
   assert summary._bounds_beside(mine, lower) == []
@@ -246,8 +246,8 @@ def test_results_of_bounds_in_folders_beside_are_named(tmp_path):
   )
   assert summary._bounds_beside(mine, {**own, 'dataset': 'my_data:SOURCE'}) == [
     'Bounds in folders beside it:',
-    '  fedavg (all labels at clients): 0.9000 (mean of the last evaluations '
-    '0.7250), in upper',
+    '  fedavg (all labels at clients): 0.9000 (mean of the last 5 '
+    'evaluations 0.7250), in upper',
   ]
 
 

@@ -139,7 +139,7 @@ def test_killed_half_way_resumed_and_reported(
   deviation = statistics.stdev(accuracies)
   assert out.splitlines() == [
     '2/2 were done before.',
-    f'Final test accuracy, mean of the last evaluations, {number}: mean '
+    f'Final test accuracy, mean of the last {number} evaluations: mean '
     f'{statistics.mean(means):.4f}, standard deviation '
     f'{statistics.stdev(means):.4f}, n 2 (no interval below 3 seeds)',
     f'After the last round: mean {mean:.4f}, standard deviation '

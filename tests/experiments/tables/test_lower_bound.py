@@ -115,8 +115,8 @@ def test_the_difference_is_told(tmp_path, capfd):
   assert (
     f'Unlabelled clients gave {own - alone:+.4f}: {own:.4f} with '
     f'grouping_robust, {alone:.4f} with the server alone, which takes '
-    '--server_learning_rate=0.01 for 0.03 (test accuracy, mean of the last '
-    f'evaluations, 3; {last:+.4f} after the last round; seed 0'
+    '--server_learning_rate=0.01 for 0.03 (test accuracy, mean of the last 3 '
+    f'evaluations; {last:+.4f} after the last round; seed 0'
   ) in said
   # Several seeds have a mean, too; this one is finished.
   several = [x for x in argv if 'run_dir' not in x]
@@ -157,4 +157,4 @@ def test_means_of_last_evaluations_are_compared(tmp_path, warmup, number, said):
     )
   sentence = lower_bound.compare(*both)
   assert said in sentence
-  assert f'mean of the last evaluations, {number}; +0.1000 after' in sentence
+  assert f'mean of the last {number} evaluations; +0.1000 after' in sentence
