@@ -19,7 +19,6 @@ _NOT_IMPORTED = {
   'pytest-timeout',
   'pytest-xdist',
   'ruff',
-  'tabulate',
   'tensorflow-metadata',
   'wheel',
 }

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import tomllib
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -130,10 +130,13 @@ def measure(claim: Claim) -> Figures | None:
   """
   if not claim.curves:
     return None
-  ends = _of_files(stored_results.last, claim.curves)
-  runs = {'system': claim.system, 'control': claim.control}
-  ours = {key: _of_run(ends, run) for key, run in runs.items()}
-  pairs = pd.concat(ours, axis=1).dropna()
+  curves = {
+    key: _of_run(claim.curves, run)
+    for key, run in (('system', claim.system), ('control', claim.control))
+  }
+  last, last_gain = stored_results.last, stored_results.last_gain
+  ends = {key: last(of_run) for key, of_run in curves.items()}
+  pairs = pd.concat(ends, axis=1).dropna()
   if pairs.empty:
     raise ValueError(
       f'claims.{claim.key}: {claim.system!r} and {claim.control!r} have no '
@@ -141,22 +144,11 @@ def measure(claim: Claim) -> Figures | None:
     )
   lead = seeds.spread(pairs['system'] - pairs['control'])
   means = pairs.mean()
-  gains = _of_files(stored_results.last_gain, claim.curves)
-  more = [_of_run(gains, run).mean() for run in runs.values()]
+  gains = [last_gain(of_run).mean() for of_run in curves.values()]
   for key, run in claim.longer.items():
-    longer = _of_files(stored_results.last, [run.partition(':')[0]])
-    more.append(_of_run(longer, run).mean() - means[key])
-  return Figures(**means, lead=lead, has_ended=max(more) < _STILL_GAINS)
-
-
-def _of_files(
-  function: Callable[[pd.DataFrame], pd.Series], names: Sequence[str]
-) -> pd.Series:
-  """Returns a figure of the runs of files, by file, run and seed."""
-  return pd.concat(
-    {name: function(_curves(name, stored_results.RESULTS)) for name in names},
-    names=['file'],
-  )
+    longer = _of_run([run.partition(':')[0]], run)
+    gains.append(last(longer).mean() - means[key])
+  return Figures(**means, lead=lead, has_ended=max(gains) < _STILL_GAINS)
 
 
 @functools.cache
@@ -165,17 +157,23 @@ def _curves(name: str, folder) -> pd.DataFrame:
   return stored_results.curves(name)
 
 
-def _of_run(ends: pd.Series, run: str) -> pd.Series:
-  """Returns the ends of a run by seed; none if there is no such run."""
+def _of_run(files: Sequence[str], run: str) -> pd.DataFrame:
+  """Returns the curves of a run in files, a column for each seed."""
   file, _, name = run.rpartition(':')
-  of_name = ends.index.get_level_values('run') == name
-  of_file = ends.index.get_level_values('file') == file if file else True
-  found = ends[of_name & of_file]
-  if found.index.droplevel('file').has_duplicates:
+  tables = [
+    _curves(each, stored_results.RESULTS)
+    for each in files
+    if file in ('', each)
+  ]
+  found = pd.concat(
+    [pd.DataFrame(), *(table[name] for table in tables if name in table)],
+    axis=1,
+  )
+  if found.columns.has_duplicates:
     raise ValueError(
       f'several files have a run {run!r} of the same seed: name it as FILE:RUN.'
     )
-  return found.droplevel(['file', 'run'])
+  return found
 
 
 def verdict(
