@@ -197,8 +197,8 @@ class Source:
     shape = examples.shape[1:]
     if len(examples) != len(split.labels):
       yield (
-        f' has {len(examples)} images and {len(split.labels)} labels: give as '
-        'many of each.'
+        f' has {len(examples)} examples and {len(split.labels)} labels: give '
+        'as many of each.'
       )
     if (examples.dtype, examples.ndim) not in FORMS.values() or 0 in shape:
       yield (
@@ -212,7 +212,7 @@ class Source:
       )
     if shape != train.shape[1:]:
       yield (
-        f' has images {shape} and source.train {train.shape[1:]}: give one '
+        f' has examples {shape} and source.train {train.shape[1:]}: give one '
         'shape.'
       )
     if self.form == 'vectors' and not np.isfinite(examples).all():

@@ -54,7 +54,7 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import grouping, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
-from tff_ssl.objectives.selection import SELECTION
+from tff_ssl.common.setting import without
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.plans import ServerPlan, TrainingPlan, Wiring
 
@@ -145,7 +145,10 @@ SPEC = ProcessSpec(
   build_grouping_robust,
   (
     shared.NUM_GROUPS,
-    *SELECTION,
+    # The received model labels, whose view is not trained on.
+    *without(
+      objectives.ConsistencyRegularization.settings, 'views_forward', 'teacher'
+    ),
     *shared.LOCAL,
     shared.CLIENT_MOMENTUM,
     *shared.SERVER_LOCAL,

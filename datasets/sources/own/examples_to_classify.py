@@ -15,7 +15,6 @@ from datasets.sources.own import npz, tables, text
 from datasets.sources.own.rows import CLIENT
 from datasets.sources.own.table import Encoding
 
-KINDS = ('pictures', 'table', 'text')
 _TABLES = ('.csv', '.parquet')
 _ARRAYS = ('.npz', '.npy')
 _PICTURES = ('.png', '.jpg', '.jpeg')

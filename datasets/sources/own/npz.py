@@ -48,7 +48,7 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
         labels_of(file, arrays[split], names),
         texts(file, OWNERS, arrays[split].get(OWNERS)),
         place=lambda row: f'image {row}',
-        no_label='leave the text empty',
+        no_label=_no_label(arrays[split].get('labels')),
         label_field='labels',
         owner_field=OWNERS,
       )
@@ -170,6 +170,12 @@ def texts(
       raise file.wrong(key, 'a string that is not unicode', 'repair it')
   found = [str(one) for one in unique.tolist()]
   return [found[i] for i in index]
+
+
+def _no_label(labels: np.ndarray | None) -> str:
+  """Says how an example without a label is written, beside other labels."""
+  has_numbers = labels is not None and labels.dtype.kind in 'iu'
+  return 'write -1' if has_numbers else 'leave the text empty'
 
 
 def labels_of(file: NpzFile, arrays, names) -> list[str | None]:

@@ -58,13 +58,13 @@ def test_labels_of_a_users_own_source(split, labels, message):
   'examples, labels, message',
   [
     (PIXELS, [0, 1, -1], 'examples of .* without a label'),
-    (PIXELS, [0, 1], '3 images and 2 labels'),
+    (PIXELS, [0, 1], '3 examples and 2 labels'),
     (PIXELS[:0], [], 'no .* examples'),
     (PIXELS / 255, [0, 1, 2], 'examples is float64.*give images'),
     (PIXELS[..., 0], [0, 1, 2], r'uint8\[3, 4, 4\]: give images'),
     (PIXELS[:, :0], [0, 1, 2], r'uint8\[3, 0, 4, 1\]: give images'),
     (np.zeros((3, 5), np.float32), [0, 1, 2], 'give one type'),
-    (PIXELS[:, 1:], [0, 1, 2], r'images \(3, 4, 1\) .*give one shape'),
+    (PIXELS[:, 1:], [0, 1, 2], r'examples \(3, 4, 1\) .*give one shape'),
   ],
 )
 def test_splits_beside_train(split, examples, labels, message):

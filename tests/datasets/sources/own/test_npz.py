@@ -217,6 +217,15 @@ def test_words_that_are_no_names_of_classes(folder, split, label):
   np.testing.assert_array_equal(load(folder).test.labels, LABELS)
 
 
+@pytest.mark.parametrize('as_text', [False, True])
+def test_how_no_label_is_written_is_told_in_the_form_of_labels(folder, as_text):
+  for split, classes in (('train', 3), ('test', 2)):
+    labels = np.arange(12) % classes
+    write(folder, split, labels=labels.astype(str) if as_text else labels)
+  (note,) = (note for note in load(folder).notes if 'of no other file' in note)
+  assert ('leave the text empty' if as_text else 'write -1') in note
+
+
 def test_named_classes_are_what_they_are_called(folder):
   write(folder, 'train', class_names=np.array(['1.0', 'a', 'A']))
   source = load(folder)
