@@ -357,20 +357,24 @@ def test_contributions_are_added_in_order_and_not_kept(in_process):
 
 
 def test_a_client_leaves_nothing_in_memory(in_process):
-  clients = [1.0] * 100
+  clients = [1.0] * 50
+  threads = threading.active_count()
 
-  def traced_after(rounds):
-    for _ in range(rounds):
-      everything(clients, 1.0)
+  def traced_after_a_round():
+    everything(clients, 1.0)
+    while threading.active_count() > threads:  # They end after the round.
+      time.sleep(0.01)
     gc.collect()
     return tracemalloc.get_traced_memory()[0]
 
+  everything(clients, 1.0)  # It compiles, and faster so.
   tracemalloc.start()
   try:
-    before = traced_after(1)
-    assert traced_after(2) - before < 80 * 2 * len(clients)
+    traced = [traced_after_a_round() for _ in range(4)]
   finally:
     tracemalloc.stop()
+  # What is left by clients is left each time; other things grow now and then.
+  assert np.diff(traced).min() < 80 * len(clients)
 
 
 def test_what_is_not_needed_any_more_is_released():
