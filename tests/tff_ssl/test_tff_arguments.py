@@ -214,6 +214,13 @@ def test_the_call_of_stock_tff():
     np.testing.assert_equal(found, expected)
 
 
+def _server_data():
+  examples = collections.OrderedDict(
+    x=tf.zeros([2, 64]), y=tf.zeros([2, 1], tf.int32)
+  )
+  return tf.data.Dataset.from_tensors(examples)
+
+
 @pytest.mark.parts
 @pytest.mark.parametrize('builder', ['fed_avg', 'fixmatch', 'semifl'])
 @pytest.mark.parametrize('kind', ['one', 'sequence', 'list'])
@@ -224,22 +231,11 @@ def test_outputs_of_no_classifier_are_refused_by_builders(builder, kind):
     'sequence': layers.Reshape((5, 2))(layers.Dense(10)(inputs)),
     'list': [layers.Dense(10)(inputs), layers.Dense(10)(inputs)],
   }[kind]
+  server = tff_ssl.ServerPlan(data=tff.tensorflow.computation(_server_data))
   with pytest.raises(ValueError, match='The model gives .*let it end in a sin'):
     getattr(tff_ssl, f'build_{builder}')(
       tff_ssl.from_keras(tf.keras.Model(inputs, outputs)),
       data_spec=_SPEC,
       views=tff_ssl.VectorViews((0.0,) * 64, (1.0,) * 64),
-      **(
-        {
-          'server_data': tff.tensorflow.computation(
-            lambda: tf.data.Dataset.from_tensors(
-              collections.OrderedDict(
-                x=tf.zeros([2, 64]), y=tf.zeros([2, 1], tf.int32)
-              )
-            )
-          )
-        }
-        if builder == 'semifl'
-        else {}
-      ),
+      **({'server': server} if builder == 'semifl' else {}),
     )
