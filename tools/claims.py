@@ -125,8 +125,8 @@ def measure(claim: Claim) -> Figures | None:
   """Returns what its runs show; `None` if it was not run.
 
   Raises:
-    ValueError: If no seed has both runs, or several files have a run that is
-      named without its file.
+    ValueError: If no seed has both runs, a longer run is not there, or several
+      files have a run that is named without its file.
   """
   if not claim.curves:
     return None
@@ -147,6 +147,11 @@ def measure(claim: Claim) -> Figures | None:
   gains = [last_gain(of_run).mean() for of_run in curves.values()]
   for key, run in claim.longer.items():
     longer = _of_run([run.partition(':')[0]], run)
+    if key not in curves or longer.empty:
+      raise ValueError(
+        f'claims.{claim.key}: longer.{key}={run!r} is no stored run of the '
+        'system or the control.'
+      )
     gains.append(last(longer).mean() - means[key])
   return Figures(**means, lead=lead, has_ended=max(gains) < _STILL_GAINS)
 

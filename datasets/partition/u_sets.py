@@ -135,7 +135,7 @@ def u_sets(  # noqa: PLR0913
   known_priors: str = KNOWN_PRIORS.default,
   seed: int,
 ) -> Assignment:
-  """Draws sets of given class priors; the settings are those of `_complete`."""
+  """Draws sets of given class priors, by settings that `_complete` returns."""
   labels, num_classes = source.train.labels, source.num_classes
   numbers = list(map(int, sets_per_client.split(',')))
   absent = np.setdiff1d(np.arange(num_classes), labels)

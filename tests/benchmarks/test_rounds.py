@@ -177,8 +177,8 @@ def test_digits_are_enlarged_without_loss():
 
 def test_every_client_holds_what_a_round_processes(tmp_path):
   store = workloads.build_store(3, EXAMPLES, str(tmp_path))
-  np.testing.assert_array_equal(store.part_sizes, [EXAMPLES] * 3 + [0, 1])
   # None of the server, and one for tests.
+  np.testing.assert_array_equal(store.part_sizes, [EXAMPLES] * 3 + [0, 1])
   parts = [client_store.read_numpy(store, client) for client in range(3)]
   labels = workloads.enlarged_digits()[1]
   for client, part in enumerate(parts):

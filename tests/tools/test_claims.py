@@ -160,6 +160,12 @@ def test_a_page(folder):
     ('setting', 'expects = "below"\nsetting', "expects='below' must be one of"),
     ('setting', 'published = ["a:b"]\nsetting', 'must name the rows of system'),
     ('control = "one"', 'control = "three"', "'two' and 'three' have no seed"),
+    (
+      'page',
+      'longer.system = "t:three"\npage',
+      "longer.system='t:three' is no",
+    ),
+    ('page', 'longer.sistem = "t:two"\npage', "longer.sistem='t:two' is no"),
   ],
 )
 def test_errors_of_the_file(folder, before, after, error):
