@@ -103,6 +103,17 @@ def idle_rounds(flags: Mapping[str, Any]) -> int:
   return warmup
 
 
+def last_evaluations(
+  accuracies: Mapping[int, float], number: int, idle_rounds: int
+) -> list[float]:
+  """Returns the last of the accuracies by round, 0 for the first.
+
+  Those of idle rounds are left out, unless there are no others.
+  """
+  trained = [x for n, x in accuracies.items() if n >= idle_rounds]
+  return (trained or list(accuracies.values()))[-number:]
+
+
 def in_words(evaluations: int) -> str:
   """Returns what the figure of a run is called, by how many it is a mean of."""
   if evaluations == 1:

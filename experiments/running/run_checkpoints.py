@@ -106,7 +106,10 @@ class RunCheckpoints:
     """Takes over what a checkpoint says of the run, where that is sound."""
     try:
       said = json.loads(files[_FILE])
-      table = np.array(said['participation'], np.int32)
+      table = np.array(said['participation'], np.int64).astype(np.int32)
+      # NumPy cuts in silence what does not fit.
+      if table.tolist() != said['participation']:
+        raise ValueError('participation that no run counts')
       self.participation = participants.Participation(table)
       self.rewinds = Rewinds(
         [(first, last) for first, last in said['pauses']], said['sound_round']
@@ -115,7 +118,10 @@ class RunCheckpoints:
       states = said['client_states']
       states = None if states is None else dict(states)
     # Its SHA-256 is right, but no run wrote it.
-    except (LookupError, TypeError, ValueError, RecursionError) as error:
+    except (
+      *(LookupError, TypeError, ValueError, OverflowError),
+      RecursionError,  # Lists in lists, a thousand deep.
+    ) as error:
       raise checkpoints.UnsoundCheckpointError(
         f'its {_FILE} is not as a run writes it ({error!r})'
       ) from error

@@ -1,6 +1,7 @@
 """The result of a run: summary.json, pictures, and what is printed."""
 
 import pathlib
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,10 +69,14 @@ def _summarize(
   """Returns what summary.json says; `table` is metrics.csv."""
   # Before, the classifier does not train.
   pretraining = settings.pretraining_rounds or 0
-  accuracy = table.loc[table['round'] > pretraining, 'accuracy'].dropna()
-  trained = accuracy[table['round'] > results.idle_rounds(settings.used)]
-  last = (trained if len(trained) else accuracy).tail(results.LAST_EVALUATIONS)
-  half = table.loc[accuracy.index[accuracy >= 0.5], 'round'] - pretraining
+  accuracy = table[table['round'] > pretraining].set_index('round')['accuracy']
+  accuracy = accuracy.dropna()
+  last = results.last_evaluations(
+    accuracy.rename(lambda number: number - 1).to_dict(),
+    results.LAST_EVALUATIONS,
+    results.idle_rounds(settings.used),
+  )
+  half = accuracy.index[accuracy >= 0.5] - pretraining
   seconds = table['seconds'].median()
   clients = settings.clients_per_round
   return {
@@ -84,11 +89,11 @@ def _summarize(
     'rounds': int(table['round'].iloc[-1]),
     'clients_per_round': clients,
     'accuracy': accuracy.iloc[-1],
-    'mean_of_last': last.mean(),
+    'mean_of_last': statistics.fmean(last),
     'evaluations_in_mean': len(last),
     'best_accuracy': accuracy.max(),
     **by_class.summary(),
-    'rounds_to_half': int(half.iloc[0]) if len(half) else None,
+    'rounds_to_half': int(half[0]) if len(half) else None,
     'test_loss': evaluation.last_test_loss(table),
     'weights_sha256': evaluation.weights_sha256(weights),
     'seconds': table['seconds'].sum(),

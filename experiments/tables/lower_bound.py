@@ -82,7 +82,7 @@ def _changes(settings, bound) -> str:
   """Returns how the optimizer of a bound differs from that of the run."""
   # A client's rate, which the bound has none of, is like the server's.
   changes = [
-    f'--{name}={bound.used[name]} for {settings.used.get(name)}'
+    f'--{name}={bound.used[name]} for {settings.used.get(name, "none")}'
     for name in sorted(_OPTIMIZING & bound.used.keys() - {'learning_rate'})
     if bound.used[name] != settings.used.get(name)
   ]

@@ -125,8 +125,7 @@ class Measure:
       return max(accuracies.values())
     if self.kind == 'mean_of_last':
       idle = idle_rounds - pretraining_rounds
-      trained = [x for n, x in accuracies.items() if n >= idle]
-      last = (trained or list(accuracies.values()))[-self.argument :]
+      last = results.last_evaluations(accuracies, self.argument, idle)
       return statistics.fmean(last) if len(last) == self.argument else None
     if self.kind == 'accuracy_at_best_validation':
       _, validated = _read(run_dir, pretraining_rounds, 'validation_accuracy')

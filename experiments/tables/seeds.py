@@ -102,21 +102,20 @@ def run(given: dict[str, object]) -> int:
   outcome = child_runs.run_all(list(itertools.chain(*runs)), are_alike=True)
   if outcome.failed:
     print(f'error: {", ".join(outcome.failed)} failed.', file=sys.stderr)
-
-  def is_done(*settings) -> bool:
-    return all(map(child_runs.is_finished, settings))
-
   pairs = [[child.settings for child in own] for own in runs]
-  whole = [pair for pair in pairs if has_bounds and is_done(*pair)]
+  done = [pair for pair in pairs if child_runs.is_finished(pair[0])]
+  whole = [
+    pair for pair in done if has_bounds and child_runs.is_finished(pair[1])
+  ]
   if 'seeds' not in given:
     for pair in whole:
       print(lower_bound.compare(*pair))
     return outcome.exit_code
-  if done := [own for own, *_ in pairs if is_done(own)]:
+  if done:
     measure, means = measures.of_last_evaluations(
-      (own.run_dir, own.used) for own in done
+      (own.run_dir, own.used) for own, *_ in done
     )
-    last = [results.read(own.run_dir)['accuracy'] for own in done]
+    last = [results.read(own.run_dir)['accuracy'] for own, *_ in done]
     print(
       f'Final test accuracy, {results.in_words(measure.argument)}: '
       f'{spread(means)}\nAfter the last round: {spread(last)}'

@@ -60,6 +60,8 @@ def test_its_optimizer_is_its_own_unless_one_was_given():
   # The paper of FedMatch takes plain SGD.
   assert (own.momentum, own.weight_decay) == (0, 0)
   assert (bound.momentum, bound.weight_decay) == (0.9, 1e-4)
+  # Without momentum, the run has no such setting.
+  assert '--nesterov=True for none,' in lower_bound._changes(own, bound)
   _, bound = (child.settings for child in _plan(**changed, momentum=0.5))
   assert (bound.momentum, bound.weight_decay) == (0.5, 1e-4)
 
