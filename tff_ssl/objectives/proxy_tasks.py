@@ -21,7 +21,7 @@ from etils import epy
 
 from tff_ssl import checks, protocols
 from tff_ssl.common.setting import Setting
-from tff_ssl.objectives.supervised import check_class_weights
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS, Checked
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -273,7 +273,7 @@ class SelfSupervised:
 
 
 @dataclasses.dataclass(frozen=True)
-class JointlyOptimized:
+class JointlyOptimized(Checked):
   """Cross-entropy of what has a label, and the proxy task on all (Figure 4).
 
   ```
@@ -297,10 +297,7 @@ class JointlyOptimized:
   class_weights: tuple[float, ...] | None = None
 
   metric_names = ('loss', 'accuracy', 'proxy_loss')
-
-  def __post_init__(self):
-    SSJO_LOSS_WEIGHT.check(self.ssjo_loss_weight)
-    check_class_weights(self.class_weights)
+  settings = (SSJO_LOSS_WEIGHT, CLASS_WEIGHTS)
 
   def __call__(self, predict, batch, anchors, seed):
     del anchors

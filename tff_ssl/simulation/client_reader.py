@@ -109,7 +109,22 @@ class ReadingProcess(tff.learning.templates.LearningProcess):
       make.
   """
 
-  form: compiled.Form
+  def __init__(
+    self,
+    process: tff.learning.templates.LearningProcess,
+    next_fn: compat.Computation,
+    form: compiled.Form,
+  ):
+    """Initializes the process: all but the round is that of `process`."""
+    super().__init__(
+      process.initialize,
+      next_fn,
+      process.get_model_weights,
+      process.set_model_weights,
+      get_hparams_fn=process.get_hparams,
+      set_hparams_fn=process.set_hparams,
+    )
+    self.form = form
 
 
 def compose_with_reader(
@@ -151,16 +166,7 @@ def compose_with_reader(
       compat.federated_map(with_containers, state), metrics
     )
 
-  reading = ReadingProcess(
-    process.initialize,
-    next_fn,
-    process.get_model_weights,
-    process.set_model_weights,
-    get_hparams_fn=process.get_hparams,
-    set_hparams_fn=process.set_hparams,
-  )
-  reading.form = form
-  return reading
+  return ReadingProcess(process, next_fn, form)
 
 
 def _by_index(

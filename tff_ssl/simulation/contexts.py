@@ -48,8 +48,7 @@ def build_context(
   """Returns an execution context for TFF computations.
 
   Both kinds compute the same, up to the last bits. They simulate secure sums
-  without cryptography: see
-  `tff_ssl.compiled.simulate_secure_sums`.
+  without cryptography: see `tff_ssl.compiled.simulate_secure_sums`.
 
   Args:
     kind: `'in_process'` computes with the TensorFlow of this process, on a GPU

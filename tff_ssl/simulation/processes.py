@@ -1,8 +1,9 @@
-"""What runs beside this process, and its errors; without TensorFlow.
+"""What contexts share: processes, threads, and errors in one line.
 
 Processes end with the one that starts them, and take cores of their own: Ray
 counts the cores of a machine, but does not divide them, so that each of its
-processes would use all, and its TensorFlow start as many threads.
+processes would use all, and its TensorFlow start as many threads. This module
+works without TensorFlow.
 """
 
 import concurrent.futures

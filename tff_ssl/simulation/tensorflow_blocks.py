@@ -22,7 +22,6 @@ from tff_ssl import compat
 # function has variables of its own, so that clients share none.
 _ANONYMOUS = b'cd2c89b7-88b7-44c8-ad83-06c2a9158347'
 
-
 _CONFIG = compat.ConfigProto(allow_soft_placement=True)
 # Grappler takes time in the first round, and works on functions of data sets
 # anew at each call. Later rounds gain a few hundredths from it.

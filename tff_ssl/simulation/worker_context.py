@@ -62,7 +62,7 @@ class Worker:
   """
 
   def __init__(self, clients_at_once: int = -1, threads_per_op: int = 1):
-    """Starts a worker and waits until it answers; -1 is for all clients."""
+    """Starts a worker and waits for its answer; -1: all clients at once."""
     if not _BINARY.is_file():
       raise RuntimeError(f'The TFF worker {_BINARY} is missing: {_REINSTALL}.')
     self._owner = os.getpid()
@@ -120,7 +120,7 @@ class Worker:
     ready.cancel()
 
   def check(self, within_s: float = 0.0) -> None:
-    """Raises `RuntimeError` if the worker is stopped, or ends `within_s`."""
+    """Raises `RuntimeError` if it is stopped, or ends in `within_s` seconds."""
     if self.is_stopped:
       raise RuntimeError('The TFF worker was stopped: call install_context.')
     try:

@@ -124,9 +124,9 @@ def refuses_bad_arguments(problem: TinyProblem) -> None:
       np.zeros((3, *other_shape), np.float32), np.zeros(3, np.int32)
     )
     cases += [
-      ({'server_data': None}, ('data', 'None')),
+      ({'server_data': None}, ('server', 'data', 'None')),
       ({'server_data': wrong_images}, ('model', str(other_shape))),
-      ({}, ('data',), ('server_data',)),
+      ({}, ('server', 'data'), ('server_data',)),
     ]
   found = [missing_refusal(problem, *case) for case in cases]
   failures = list(filter(None, found))

@@ -211,21 +211,17 @@ class TestPlainData:
       client_reader.compose_with_reader(process, wrong)
 
 
-def _sample(round_num, redeal=False):
+_SOURCE = {'num_clients': 20, 'num_groups': 3, 'seed': 4}
+
+
+def _sample(round_num, **more):
   return client_sampling.sample_keys(
-    num_clients=20,
-    clients_per_round=10,
-    num_groups=3,
-    seed=4,
-    round_num=round_num,
-    redeal=redeal,
+    **_SOURCE, **more, clients_per_round=10, round_num=round_num
   )
 
 
 def test_sources_redeal_as_sampling_does():
-  iterator = client_reader.ClientKeySource(
-    num_clients=20, num_groups=3, seed=4, redeal=True
-  ).iterator()
+  iterator = client_reader.ClientKeySource(**_SOURCE, redeal=True).iterator()
   iterator.select(10)
   restored = client_reader.ClientKeyIterator.from_bytes(iterator.to_bytes())
   for source in (iterator, restored):
@@ -235,9 +231,7 @@ def test_sources_redeal_as_sampling_does():
 
 class TestIterator:
   def _iterator(self):
-    return client_reader.ClientKeySource(
-      num_clients=20, num_groups=3, seed=4
-    ).iterator()
+    return client_reader.ClientKeySource(**_SOURCE).iterator()
 
   def test_selects_round_after_round(self):
     iterator = self._iterator()
