@@ -23,8 +23,9 @@ _RECORDS = {
   'server': ServerPlan(),
   'wiring': Wiring(),
 }
-# Where arguments of `ProcessSpec.build` go that are none of its own settings,
-# and not fields of that name.
+# Where arguments of `ProcessSpec.build` go that are none of its own settings. A
+# field of a plan has its name from here alone: an objective may have a `weight`
+# or an `order`, too.
 _PLACES = {
   **{
     setting.name: (setting.argument,)
@@ -34,6 +35,8 @@ _PLACES = {
   'client_optimizer': ('client_training.optimizer',),
   'server_optimizer': ('server.optimizer',),
   'server_data': ('server.data',),
+  'class_weights': ('server.class_weights',),
+  'redrawn_mask_ratio': ('client_training.redrawn_mask_ratio',),
   'schedule': ('client_training.schedule', 'server.schedule'),
 }
 
@@ -275,7 +278,11 @@ class ProcessSpec(Choice):
     own = [each.argument for each in self.settings if each.name == name]
     places: Sequence[str] = [place for place in own if place]
     if not places:
-      places = _PLACES.get(name) or [f'{each}.{name}' for each in self._records]
+      places = _PLACES.get(name) or [
+        f'{each}.{name}'
+        for each, record in self._records.items()
+        if not isinstance(record, TrainingPlan)
+      ]
     found = (place.split('.') for place in places)
     return [
       (record, field)
@@ -291,6 +298,7 @@ class ProcessSpec(Choice):
       name: parameter.default
       for name, parameter in known.items()
       if dataclasses.is_dataclass(parameter.default)
+      and not isinstance(parameter.default, type)
     }
     given = known.keys() & _RECORDS.keys()
     if any(each.kind is each.VAR_KEYWORD for each in known.values()):
@@ -310,7 +318,10 @@ class ProcessSpec(Choice):
         for record, field in places:
           fields.setdefault(record, {})[field] = value
     for record, values in fields.items():
-      given = direct.get(record) or type(self._records[record])()
+      own = self._records[record]
+      # The builder lays a plan over its own, whose steps may exclude these.
+      blank = type(own)() if isinstance(own, TrainingPlan) else own
+      given = direct.get(record) or blank
       direct[record] = dataclasses.replace(given, **values)
     return direct
 

@@ -139,6 +139,39 @@ def test_build_puts_into_records_what_the_builder_has_only_there():
   assert own.build('m', views='v')[0] == tff_ssl.TrainingPlan(steps=5)
 
 
+def test_a_record_keeps_what_the_builder_says_of_it_and_a_class_is_none():
+  @dataclasses.dataclass(frozen=True)
+  class Stage:
+    length: int
+    images: str = 'all'
+
+  def in_stages(model, *, views, stage=Stage(5, 'some'), make=Objective):
+    return stage, make
+
+  own = spec(builder=in_stages)
+  assert own.build('m', views='v', length=3) == (Stage(3, 'some'), Objective)
+  assert own.takes('images') and not own.takes('threshold')
+
+
+def test_a_field_of_a_plan_is_not_what_an_objective_calls_the_same():
+  def grouped(model, *, views, client_objective, client_training, server):
+    return client_objective, client_training, server
+
+  own = spec(builder=grouped, objective=Objective)
+  objective, clients, server = own.build(
+    'm',
+    views='v',
+    weight=2.0,
+    redrawn_mask_ratio=0.5,
+    server_data='d',
+    batch_size=8,
+  )
+  assert objective == Objective('v', weight=2.0)
+  # The server hides none of its labels.
+  assert server == tff_ssl.ServerPlan(data='d')
+  assert clients == tff_ssl.TrainingPlan(batch_size=8, redrawn_mask_ratio=0.5)
+
+
 def test_build_takes_one_objective():
   own = spec(objective=Objective)
   assert (
