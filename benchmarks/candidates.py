@@ -140,6 +140,7 @@ def process_over_store(
   data_spec = client_data.ClientDataSpec(
     client_store.element_spec(store),
     in_context=True,
+    num_clients=store.num_clients,
     priors_shape=constants and constants['class_priors'].shape[1:],
   )
   reader = client_store.client_reader(store, **(constants or {}))
