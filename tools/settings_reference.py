@@ -17,35 +17,63 @@ from experiments.config import catalogue, command_line, resolving, usage
 from experiments.config.catalogue import REGISTRIES, Row
 from experiments.tables import recipes
 from tff_ssl.algorithms import PROCESSES
-from tff_ssl.common.setting import Setting
+from tff_ssl.common.setting import Scope, Setting
 from tools import stored_results
 
 COMMAND = 'python -m tools.settings_reference'
-DOCS = pathlib.Path(__file__).parents[1] / 'docs'
+DOCS = pathlib.Path(__file__).parents[1] / 'docs' / 'reference'
 
-_START = f"""\
+# A field that `docs/_static/filter.js` shows, and the entries of a page follow.
+_FILTER = (
+  '<input class="filter" type="search" hidden aria-label="filter" '
+  'placeholder="Filter: words that an entry has">'
+)
+_SETTINGS = f"""\
 # Settings
 
-`{COMMAND}` writes this page from the records in the code.
+`{COMMAND}` writes these pages from the records in the code.
 
 Each setting is a flag of `python -m experiments.run`, written `--name=value`.
 `python -m experiments.run --process=NAME --dataset=NAME --help` lists those
 that have an effect there, each with the one value that it will have.
 
-Where several defaults apply, the last of them in the list counts, and a flag
-counts more than any of them. Where a default is one value or another, the rest
-of the run says which.
+How to read an entry:
 
-What a setting can change is one of
-
-- the model: it stays the same for the whole run;
-- the repetition: which repetition of an experiment the run is;
-- the run: how long it trains, and what is measured and saved meanwhile; it may
-  change when a run is resumed;
-- the machine: where and how it computes; it may change likewise;
-- the name: what the run is called and where its results go; it may change
-  likewise.
+- A setting that names no processes, data sets or the like belongs to every run.
+- Of several defaults the last one in the list that applies counts. A flag
+  counts more than any default. "0.01 or 0.001" depends on the data set or on
+  other flags: `--help` with your flags shows which.
+- A resumed run must have the same settings as before, but for those whose entry
+  says that they may change.
 """
+_RECIPES = f"""\
+# Recipes
+
+`{COMMAND}` writes these pages from `experiments/recipes/` and `results/`.
+
+A row runs with `python -m experiments.run --recipe=TABLE:ROW`, a table with
+`python -m experiments.reproduce --table=TABLE`
+([what the tables are](../how_to/reproduce.md#what-the-tables-are)).
+
+A page has a column for each file of results: "ours" is
+`results/TABLE.csv`, "ours scale0.25" is `results/TABLE_scale0.25.csv`, of runs
+with a quarter of the rounds. A figure is the mean over the seeds, whose number
+stands in brackets. This page counts the rows that have a published figure, and
+those that were run here.
+"""
+# The pages of recipes, by how the names of their tables begin.
+_FAMILIES = {
+  'ssfl': 'Recipes: grouping (Zhang et al.)',
+  'fedlabel': 'Recipes: FedLabel',
+  'label_hungry': 'Recipes: SSPT and SSJO',
+  'fedul': 'Recipes: FedUL',
+}
+# What a setting may do on resuming (`Setting.scope`), where it may change.
+_FREE = {
+  Scope.RUN: 'May change when a run is resumed.',
+  Scope.MACHINE: 'May change when a run is resumed: it says where to compute.',
+  Scope.NAME: 'May change when a run is resumed: it is about the command.',
+}
 
 # What flags choose among. Defaults of the later replace those of the earlier.
 _PLURALS = {
@@ -71,20 +99,35 @@ _LABELS = {
 _Chosen: TypeAlias = dict[tuple[str, str], list[Any]]
 
 
-def all_settings() -> str:
-  """Returns the page of all settings."""
+def settings() -> dict[str, str]:
+  """Returns the pages of settings: an index, and one for each heading."""
   declared: dict[str, list[Row]] = {}
   for row in catalogue.every_row():
     declared.setdefault(row.setting.name, []).append(row)
   chosen = _chosen_by_tables()
-  lines = [_START]
+  pages, index = {}, []
   rows = catalogue.first_rows().values()
   for heading, group in catalogue.by_heading(rows).items():
-    lines += [f'## {heading.capitalize()}', '']
+    page = f'settings/{heading.replace(" ", "_")}.md'
+    lines = [f'# Settings: {heading}', '', _FILTER, '']
     for setting, *_ in group:
       name = setting.name
       lines += _entry(setting, declared[name], chosen.get(name, {}))
-  return '\n'.join(lines).rstrip() + '\n'
+      link = f'[`--{name}`]({page}#--{name})'
+      index.append((link, _cell(_markdown(setting.help))))
+    pages[page] = '\n'.join(lines).rstrip() + '\n'
+  return {
+    'settings.md': _index(_SETTINGS, pages, ('flag', 'what'), index)
+  } | pages
+
+
+def _index(
+  start: str, pages: Iterable[str], heads: tuple[str, ...], rows: list[tuple]
+) -> str:
+  """Returns a page that leads to others, with a table of all their entries."""
+  tree = ['```{toctree}', ':hidden:', *(page[:-3] for page in pages), '```']
+  table = stored_results.table(heads, rows)
+  return '\n'.join([start, _FILTER, '', table, '', *tree]) + '\n'
 
 
 def _chosen_by_tables() -> Mapping[str, _Chosen]:
@@ -125,20 +168,22 @@ def _entry(
   chosen: _Chosen,
 ) -> list[str]:
   """Returns the lines of one setting."""
-  lines = [f'### `--{setting.name}`', '', _markdown(setting.help), '']
+  lines = [f'## `--{setting.name}`', '', _markdown(setting.help), '']
   lines.append(f'- Value: {_value(setting)}.')
   default = _defaults(setting, declared, chosen)
   if len(default) == 1:
-    lines.append(f'- Default: {default[0]}.')
-  else:
+    lines[-1] += f' Default: {default[0]}.'
+  elif default:
     lines.append('- Default:')
     lines += [f'  - {line}' for line in default]
-  lines.append(f'- Of {_users(declared)}.')
+  if all(d.flag for d in declared):
+    lines.append(f'- Belongs to {_users(declared)}.')
   if conditions := _conditions(declared):
     lines.append(f'- Needs: {_markdown(conditions)}.')
   if setting.instead_of:
     lines.append(f'- In the place of `--{setting.instead_of}`.')
-  lines.append(f'- Can change the {setting.scope.value}.')
+  if setting.scope in _FREE:
+    lines.append(f'- {_FREE[setting.scope]}')
   if setting.aliases:
     aliases = ', '.join(f'`--{alias}`' for alias in setting.aliases)
     lines.append(f'- Also called {aliases}.')
@@ -186,7 +231,7 @@ def _defaults(
     lines.append(f'{"else " if lines else ""}that of `--{setting.like}`')
   if setting.if_none is not None:
     lines.append(_literal(setting.if_none))
-  return lines or ['none']
+  return lines
 
 
 def _own_default(declared: Row) -> Any:
@@ -230,8 +275,6 @@ def _literal(value: Any) -> str:
 
 def _users(declared: list[Row]) -> str:
   """Returns whose setting it is."""
-  if any(d.flag is None for d in declared):
-    return 'every run'
   names: dict[str, list[str]] = {}
   for one in declared:
     names.setdefault(one.flag, []).append(one.choice.name)
@@ -255,7 +298,7 @@ def _conditions(declared: list[Row]) -> str:
   ]
   if not all(texts):
     return ''
-  return '; or '.join(dict.fromkeys(texts))
+  return '; or '.join(dict.fromkeys(texts)).replace('not `', 'no `')
 
 
 def _markdown(sentence: str) -> str:
@@ -265,14 +308,14 @@ def _markdown(sentence: str) -> str:
   return re.sub(r'--[a-z_]+(=[\w,.:]*\w)?', r'`\g<0>`', escaped)
 
 
-def processes() -> str:
+def processes() -> dict[str, str]:
   """Returns the page of all processes, by who has the labels."""
   lines = [
     '# Processes',
     '',
     f'`{COMMAND}` writes this page from the records in the code. '
-    '`--process=recommended` is the one of them that we recommend for where '
-    'the labels are.',
+    '`--process=recommended` takes the one that we recommend for where the '
+    'labels are.',
   ]
   for labels_at, title in _LABELS.items():
     rows = [
@@ -282,38 +325,56 @@ def processes() -> str:
     ]
     heads = ('`--process`', 'what it is', 'source')
     lines += ['', f'## {title}', '', stored_results.table(heads, rows)]
-  return '\n'.join(lines) + '\n'
+  return {'processes.md': '\n'.join(lines) + '\n'}
 
 
-def all_recipes() -> str:
-  """Returns the page of all recipes, with published figures and ours."""
-  lines = [
-    '# Recipes',
-    '',
-    f'`{COMMAND}` writes this page from `experiments/recipes/` and '
-    '`results/`. A row runs with `python -m experiments.run '
-    '--recipe=TABLE:ROW`, a table with `python -m experiments.reproduce '
-    '--table=TABLE`. "Ours" is the mean over n seeds; "at" says in which share '
-    'of the rounds it was run, and where it stands.',
-  ]
-  for table in recipes.tables():
-    own = _own_figures(table)
-    rows = [
-      (
-        *(f'`{name}`', _cell(recipe.source)),
-        '' if recipe.published is None else f'{recipe.published:.4f}',
-        '; '.join(own[name]),
-      )
-      for name, recipe in recipes.load(table).items()
-    ]
-    heads = ('row', 'where', 'published', 'ours (n, at)')
-    lines += ['', f'## {table}', '', stored_results.table(heads, rows)]
-  return '\n'.join(lines) + '\n'
+def all_recipes() -> dict[str, str]:
+  """Returns the pages of recipes: an index, and one for each family."""
+  families = collections.defaultdict(list)
+  index = []
+  for name in recipes.tables():
+    family = next(filter(name.startswith, _FAMILIES), 'others')
+    rows = recipes.load(name)
+    own = _own_figures(name)
+    families[family] += ['', f'## {name}', '', _recipe_table(rows, own)]
+    published = sum(recipe.published is not None for recipe in rows.values())
+    run = len(rows.keys() & set().union(*own.values()))
+    link = f'[{name}](recipes/{family}.md#{name})'
+    index.append((link, len(rows), published or '', run or ''))
+  pages = {
+    f'recipes/{family}.md': '\n'.join(
+      [f'# {title}', '', _FILTER, *families[family]]
+    )
+    + '\n'
+    for family, title in (
+      _FAMILIES | {'others': 'Recipes: gain, groups, faults, costs'}
+    ).items()
+  }
+  heads = ('table', 'rows', 'published', 'run here')
+  return {'recipes.md': _index(_RECIPES, pages, heads, index)} | pages
 
 
-def _own_figures(table: str) -> Mapping[str, list[str]]:
-  """Returns our figures of each row, in words."""
-  figures = collections.defaultdict(list)
+def _recipe_table(
+  rows: Mapping[str, recipes.Recipe], own: Mapping[str, Mapping[str, str]]
+) -> str:
+  """Returns the table of some recipes; columns without a value are left out."""
+  columns = {
+    'row': [f'`{name}`' for name in rows],
+    'where': [_cell(recipe.source) for recipe in rows.values()],
+    'published': [
+      '' if recipe.published is None else f'{recipe.published:.4f}'
+      for recipe in rows.values()
+    ],
+  } | {
+    head: [found.get(name, '') for name in rows] for head, found in own.items()
+  }
+  shown = {head: column for head, column in columns.items() if any(column)}
+  return stored_results.table([*shown], zip(*shown.values(), strict=True))
+
+
+def _own_figures(table: str) -> Mapping[str, Mapping[str, str]]:
+  """Returns our figures by row, for the head of each column."""
+  figures: dict[str, dict[str, str]] = {}
   others = [name for name in recipes.tables() if name.startswith(f'{table}_')]
   for path in sorted(stored_results.RESULTS.glob(f'{table}*.csv')):
     if path.stem.endswith('_curves') or any(
@@ -323,10 +384,9 @@ def _own_figures(table: str) -> Mapping[str, list[str]]:
     with path.open(encoding='utf-8') as file:
       for row in csv.DictReader(file):
         if row.get('name') and row.get('mean'):
-          scale = row.get('scale') or '1.0'
-          figures[row['name']].append(
-            f'{float(row["mean"]):.4f} ({row["n"]}, {float(scale):g} in '
-            f'`results/{path.name}`)'
+          head = f'ours{path.stem.removeprefix(table).replace("_", " ")}'
+          figures.setdefault(head, {})[row['name']] = (
+            f'{float(row["mean"]):.4f} ({row["n"]})'
           )
   return figures
 
@@ -335,19 +395,18 @@ def _cell(text: str) -> str:
   return text.replace('|', '\\|')
 
 
-# The pages, by what makes them.
-PAGES = {
-  'reference/settings.md': all_settings,
-  'reference/processes.md': processes,
-  'reference/recipes.md': all_recipes,
-}
+def pages() -> dict[str, str]:
+  """Returns the text of each page, by its path in `docs/reference/`."""
+  return settings() | processes() | all_recipes()
 
 
 def main() -> int:
   """Writes the pages, and returns the exit code."""
-  for name, text in PAGES.items():
-    (DOCS / name).write_text(text(), encoding='utf-8')
-    print(f'{DOCS / name} is written.')
+  for name, text in pages().items():
+    path = DOCS / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding='utf-8')
+    print(f'{path} is written.')
   return 0
 
 

@@ -14,14 +14,14 @@ from tools import settings_reference
 @pytest.fixture(scope='module')
 def entries():
   """The lines of each setting."""
-  page = settings_reference.all_settings()
-  _, *parts = re.split(r'^### `--(\w+)`\n', page, flags=re.MULTILINE)
+  index, *pages = settings_reference.settings().values()
+  _, *parts = re.split(r'^## `--(\w+)`\n', '\n'.join(pages), flags=re.M)
+  assert re.findall(r'^\| \[`--(\w+)`', index, re.M) == parts[::2]
   return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def default_lines(entry):
-  start = entry.index('- Default:')
-  return entry[start : entry.index('\n- Of ')].splitlines()
+  return re.search(r'Default:.*(\n  - .*)*', entry)[0].splitlines()
 
 
 def test_every_setting_has_an_entry(entries):
@@ -32,16 +32,14 @@ def test_every_setting_has_an_entry(entries):
   'name, line',
   [
     # Who has it.
-    ('supervised_rounds', 'Of `--process=fedtrinet`.'),
-    ('prior_noise', 'Of `--partition=u_sets`, `own_sets`.'),
-    ('seed', 'Of every run.'),
+    ('supervised_rounds', 'Belongs to `--process=fedtrinet`.'),
+    ('prior_noise', 'Belongs to `--partition=u_sets`, `own_sets`.'),
     # When it counts.
-    ('noise_formula', 'Needs: not `--prior_noise=0`.'),
+    ('noise_formula', 'Needs: no `--prior_noise=0`.'),
     ('mask', 'Needs: a process whose clients have labels'),
     ('local_epochs', 'In the place of `--local_steps`.'),
-    # What it may change, and its other names.
-    ('total_rounds', 'Can change the run.'),
-    ('num_clients', 'Can change the model.'),
+    # Whether it may change, and its other names.
+    ('total_rounds', 'May change when a run is resumed.'),
     ('batch_size', 'Also called `--client_batch_size`.'),
     # The values of the record.
     ('momentum', 'Value: a number >= 0 and < 1.'),
@@ -52,6 +50,11 @@ def test_an_entry_says(entries, name, line):
   assert f'- {line}' in entries[name]
 
 
+def test_what_every_run_keeps_is_not_said(entries):
+  assert 'Belongs to' not in entries['seed']
+  assert 'May change' not in entries['seed']
+
+
 def test_defaults(entries):
   # The last one counts.
   *_, last = default_lines(entries['local_epochs'])
@@ -59,7 +62,7 @@ def test_defaults(entries):
     '  - `1` with `--process=fedul`, `fedpl`, `fedllp`, `fedllp_vat`'
   )
   # What no value means.
-  assert default_lines(entries['split']) == ['- Default: `own`.']
+  assert default_lines(entries['split']) == ['Default: `own`.']
 
 
 def test_no_entry_says_anything_twice(entries):
@@ -102,21 +105,26 @@ def test_the_defaults_of_a_partition_stand_in_the_entries(entries, name):
 
 
 def test_the_pages_are_current():
-  for name, text in settings_reference.PAGES.items():
-    assert (settings_reference.DOCS / name).read_text() == text(), (
-      f'docs/{name} is stale: run {settings_reference.COMMAND}'
+  pages = settings_reference.pages()
+  for name, text in pages.items():
+    assert (settings_reference.DOCS / name).read_text() == text, (
+      f'docs/reference/{name} is stale: run {settings_reference.COMMAND}'
     )
+  for folder in ('settings', 'recipes'):
+    found = (settings_reference.DOCS / folder).iterdir()
+    assert {f'{folder}/{page.name}' for page in found} <= set(pages)
 
 
 def test_every_process_has_a_row():
-  rows = re.findall(r'^\| `(\w+)` \|', settings_reference.processes(), re.M)
+  (page,) = settings_reference.processes().values()
+  rows = re.findall(r'^\| `(\w+)` \|', page, re.M)
   assert sorted(rows) == sorted(PROCESSES)
 
 
 def test_recipes_have_published_and_own_figures():
-  page = settings_reference.all_recipes()
-  assert re.search(
-    r'\| `c47_s5` \| [^|]+ \| 0.8295 \| [^|]*0\.4004 \(1, 0.01 ', page
-  )
+  index, *pages = settings_reference.all_recipes().values()
+  text = '\n'.join(pages)
+  assert re.search(r'\| `c47_s5` \| [^|]+ \| 0.8295 \| 0\.4004 \(1\) \|', text)
   for table in recipes.tables():
-    assert f'\n## {table}\n' in page
+    assert f'\n## {table}\n' in text
+    assert f'[{table}](recipes/' in index
