@@ -193,10 +193,10 @@ def rounds_of_stock_tff(
   """
 
   def dataset(part):
-    examples = (part.examples, part.true_y)
+    examples = (part['x'].numpy(), part['true_y'].numpy())
     return (
       tf.data.Dataset.from_tensor_slices(examples)
-      .shuffle(len(part.true_y))
+      .shuffle(len(part['true_y']))
       .repeat(epochs)
       .batch(batch_size)
       .map(lambda x, y: (tf.cast(x, tf.float32) / 255, y))
@@ -237,8 +237,7 @@ def build_bare_loop(
   loss_fn = _loss()
   variables = model.trainable_variables
   clients = [
-    (tf.constant(part.examples), tf.constant(part.true_y))
-    for part in _parts(store, workload.clients)
+    (part['x'], part['true_y']) for part in _parts(store, workload.clients)
   ]
   size = workload.batch_size
 
@@ -267,7 +266,10 @@ def build_bare_loop(
 
 
 def _parts(store, clients):
-  return [client_store.read_numpy(store, i) for i in range(clients)]
+  return [
+    client_store.client_dataset(store, i).get_single_element()
+    for i in range(clients)
+  ]
 
 
 def _sgd():

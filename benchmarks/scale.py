@@ -55,10 +55,10 @@ def main() -> None:
     'examples_of_a_client': _EXAMPLES,
   }
   with tempfile.TemporaryDirectory() as folder:
-    results['build'], path = _in_a_process(_build, flags.num_clients, folder)
-    results['open'] = _in_a_process(_open, path, *sizes)
+    results['build'], store = _in_a_process(_build, flags.num_clients, folder)
+    results['open'] = _in_a_process(_open, store, *sizes)
     results['rounds'] = _in_a_process(
-      _train, path, flags.clients_per_round, flags.rounds
+      _train, store, flags.clients_per_round, flags.rounds
     )
   print(json.dumps(results, indent=2))
   if flags.write:
@@ -80,13 +80,13 @@ def _build(num_clients, folder):
     'file_mib': round(store.file_size / 2**20),
     'peak_mib': round(_peak_mib()),
     'peak_mib_before': round(before),
-  }, store.path
+  }, store
 
 
-def _open(path, num_clients, clients_per_round):
+def _open(store, num_clients, clients_per_round):
   before = _mib()
   began = time.perf_counter()
-  store = client_store.open_store(path)
+  assert store.is_sound()
   opened = time.perf_counter() - began
   after = _mib()
   draws = [
@@ -94,7 +94,7 @@ def _open(path, num_clients, clients_per_round):
     for round_num in range(_REPETITIONS)
   ]
   reads = [
-    _seconds(client_store.read_numpy, store, index)
+    _seconds(_read, store, index)
     for index in range(0, num_clients, num_clients // _REPETITIONS)
   ]
   return {
@@ -105,14 +105,18 @@ def _open(path, num_clients, clients_per_round):
   }
 
 
-def _train(path, clients_per_round, rounds):
+def _read(store, index):
+  return client_store.client_dataset(store, index).get_single_element()
+
+
+def _train(store, clients_per_round, rounds):
   workload = dataclasses.replace(
     workloads.WORKLOADS['dense'],
     clients=clients_per_round,
     steps=1,
     batch_size=_EXAMPLES,
   )
-  run_round = candidates.build_ours(workload, client_store.open_store(path))
+  run_round = candidates.build_ours(workload, store)
   seconds, memory = [], []
   for _ in range(rounds):
     seconds.append(_seconds(run_round))

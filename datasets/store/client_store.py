@@ -4,19 +4,16 @@ In each round only the clients' indices cross into TFF, which reads the data
 from this file. Its name is a hash of its content, so that several runs can
 share one cache folder, also at the same time.
 
-    parts           client 0, ..., client K - 1, the server set, the test set,
-                    one TFRecord each: examples [n, ...], y int32 [n], true_y
-                    int32 [n]
-    header          JSON: key, num_classes, example_shape, example_type
-    sizes           int64 [K + 2], the number of examples of each part
-    tail            header length uint64, number of parts uint64, format
-                    version uint32, magic 8 bytes
-    sha256          32 bytes, of everything before
+    parts           client 0, ..., client K - 1, the server set, one TFRecord
+                    each: examples [n, ...], y int32 [n], true_y int32 [n]
+    sha256          32 bytes, of the store's key and everything before
 
-All numbers are little-endian. A reader needs a single seek for any client, and
-TFRecord's own checksum guards each read. Inside TFF, readers return a sequence
-of one element, all examples as a few tensors: a loop that slices one tensor is
-faster than a dataset of single examples.
+All numbers are little-endian. Shapes, types and sizes stand in no header: only
+whoever has the data set and the partition, and so knows them, opens the file. A
+reader needs a single seek for any client, and TFRecord's own checksum guards
+each read. Inside TFF, readers return a sequence of one element, all examples as
+a few tensors: a loop that slices one tensor is faster than a dataset of single
+examples.
 """
 
 import collections
@@ -25,12 +22,12 @@ import dataclasses
 import errno
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import re
 import shutil
-import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -41,13 +38,12 @@ from absl import logging
 from datasets.partition.assignment import Partition
 from datasets.records import split_manifest
 from datasets.records.split_manifest import AT_CLIENTS, DEALT, IN_SETS
-from datasets.sources.source import UNKNOWN, Source, Split
+from datasets.sources.source import UNKNOWN, Source
 from tff_ssl import compat
 
 HIDDEN = UNKNOWN
-MAGIC = b'FEDCSTOR'
-VERSION = 2
-_TAIL = struct.Struct('<QQI8s')
+# Change it when the layout changes: files are named by it.
+_FORMAT = 3
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _RECORD_HEAD_BYTES = 12  # The record's length and the checksum of that.
 _RECORD_FRAME_BYTES = _RECORD_HEAD_BYTES + 4  # The checksum of the content.
@@ -59,40 +55,24 @@ _verified = {}
 _LOCK = 'client_stores.lock'
 _TEMPORARY = re.compile(r'clients-[0-9a-f]{40}\.store\.\d+\.tmp')
 
-
-class StoreError(ValueError):
-  """A file is not a sound client store."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-  """The examples of a client, of the server or of the test set.
-
-  Attributes:
-    examples: The examples: `uint8 [n, H, W, C]`, or `float32 [n, F]`.
-    y: `int32 [n]`, the labels that the process may see; -1 where hidden.
-    true_y: `int32 [n]`, which a simulation knows; -1 where it does not.
-  """
-
-  examples: np.ndarray
-  y: np.ndarray
-  true_y: np.ndarray
+# Examples, the labels `y` that the process may see, and `true_y`, which a
+# simulation knows; -1 where a label is hidden, or unknown.
+_Part = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClientStore:
-  """A packed store: the content of the file and its layout.
+  """A packed store: where its file is, what it holds, and its layout.
 
   Attributes:
     key: The identity of the content, a sha256 in hexadecimal.
     input_shape: `(H, W, C)` of an image, or `(F,)` of a vector.
     input_type: The NumPy type of examples, `uint8` or `float32`.
-    part_sizes: `int64 [K + 2]`, of the K clients, the server and the test set.
+    part_sizes: `int64 [K + 1]`, the examples of the K clients and the server.
   """
 
   path: str
   key: str
-  num_classes: int
   input_shape: tuple[int, ...]
   input_type: np.dtype
   part_sizes: np.ndarray
@@ -100,12 +80,12 @@ class ClientStore:
   @property
   def num_clients(self) -> int:
     """K, the number of clients."""
-    return len(self.part_sizes) - 2
+    return len(self.part_sizes) - 1
 
   @property
   def client_sizes(self) -> np.ndarray:
     """`int64 [K]`, the number of examples of each client."""
-    return self.part_sizes[:-2]
+    return self.part_sizes[:-1]
 
   @property
   def input_bytes(self) -> int:
@@ -114,147 +94,47 @@ class ClientStore:
 
   @property
   def record_starts(self) -> np.ndarray:
-    """`int64 [K + 2]`, where the record of each part begins, in bytes."""
+    """`int64 [K + 1]`, where the record of each part begins, in bytes."""
     return np.cumsum(self._record_sizes) - self._record_sizes
 
   @property
   def file_size(self) -> int:
     """The size of the whole file in bytes."""
-    return int(self._record_sizes.sum()) + len(self.description) + _DIGEST_BYTES
+    return int(self._record_sizes.sum()) + _DIGEST_BYTES
 
   @property
   def _record_sizes(self) -> np.ndarray:
     example_bytes = self.input_bytes + _LABEL_BYTES
     return self.part_sizes * example_bytes + _RECORD_FRAME_BYTES
 
-  @property
-  def description(self) -> bytes:
-    """The bytes between the parts and the sha256."""
-    header = {
-      'key': self.key,
-      'num_classes': self.num_classes,
-      'example_shape': list(self.input_shape),
-      'example_type': self.input_type.str,
-    }
-    text = json.dumps(header, sort_keys=True).encode('ascii')
-    sizes = self.part_sizes.astype('<i8').tobytes()
-    tail = _TAIL.pack(len(text), len(self.part_sizes), VERSION, MAGIC)
-    return text + sizes + tail
+  def is_sound(self) -> bool:
+    """Returns whether the file is there, whole and of this content.
 
+    A process reads the content once. Later calls only compare the file's size,
+    time of change and inode.
+    """
+    try:
+      with open(self.path, 'rb') as file:
+        status = os.fstat(file.fileno())
+        identity = (self.key, status.st_size, status.st_mtime_ns, status.st_ino)
+        if _verified.get(self.path) == identity:
+          return True
+        sound = status.st_size == self.file_size
+        sound = sound and self._digest(file) == file.read()
+    except FileNotFoundError:
+      return False
+    if sound:
+      _verified[self.path] = identity
+    return sound
 
-def _write_file(store: ClientStore, path: str, parts: Iterable[Part]):
-  """Writes parts of the sizes in `store`; waits until they are on the disk."""
-  try:
-    with tf.io.TFRecordWriter(path) as writer:
-      for part in parts:
-        labels = np.concatenate([part.y, part.true_y]).astype('<i4')
-        examples = part.examples.astype(store.input_type, copy=False)
-        writer.write(examples.tobytes() + labels.tobytes())
-  except tf.errors.OpError as error:
-    raise OSError(f'Cannot write a client store: {error.message}') from error
-  with open(path, 'ab+') as file:
-    file.write(store.description)
-    size = file.tell()
-    file.write(_digest(file, size))
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def open_store(path: str | os.PathLike) -> ClientStore:
-  """Opens a store after checking its whole content.
-
-  A process reads the content once. Later calls only compare the file's size,
-  time of change and inode.
-
-  Raises:
-    StoreError: If the file is no sound client store of this version.
-  """
-  path = os.path.abspath(path)
-  with open(path, 'rb') as file:
-    status = os.fstat(file.fileno())
-    store = _read_description(file, path, status.st_size)
-    identity = (status.st_size, status.st_mtime_ns, status.st_ino)
-    if _verified.get(path) != identity:
-      digest = _digest(file, status.st_size - _DIGEST_BYTES)
-      if file.read() != digest:
-        raise _unsound(path, 'is damaged (its checksum does not fit)')
-      _verified[path] = identity
-  return store
-
-
-def read_numpy(store: ClientStore, part: int | str) -> Part:
-  """Reads the part of a client in `[0, K)`, of `'server'` or of `'test'`."""
-  # After the clients, as in `part_sizes`.
-  named = {'server': store.num_clients, 'test': store.num_clients + 1}
-  if part in named:
-    index = named[part]
-  elif part in range(store.num_clients):
-    index = int(part)
-  else:
-    raise ValueError(
-      f"part={part!r} does not exist: choose 'server', 'test' or a client in "
-      f'[0, {store.num_clients}).'
-    )
-  count = int(store.part_sizes[index])
-  size = count * (store.input_bytes + _LABEL_BYTES)
-  with open(store.path, 'rb') as file:
-    file.seek(int(store.record_starts[index]) + _RECORD_HEAD_BYTES)
-    content = file.read(size)
-  if len(content) != size:
-    raise _unsound(store.path, 'has been cut')
-  length = count * int(np.prod(store.input_shape))
-  images = np.frombuffer(content, store.input_type, length)
-  labels = np.frombuffer(content, '<i4', offset=images.nbytes)
-  return Part(
-    examples=images.reshape(count, *store.input_shape),
-    y=labels[:count].astype(np.int32),
-    true_y=labels[count:].astype(np.int32),
-  )
-
-
-def _read_description(file, path, file_size) -> ClientStore:
-  end = file_size - _DIGEST_BYTES - _TAIL.size
-  if end < 0:
-    raise _unsound(path, 'is too short for a client store')
-  file.seek(end)
-  header_length, num_parts, version, magic = _TAIL.unpack(file.read(_TAIL.size))
-  if magic != MAGIC:
-    raise _unsound(path, 'is no client store, or truncated')
-  if version != VERSION:
-    raise _unsound(path, f'has format version {version} instead of {VERSION}')
-  start = end - 8 * num_parts - header_length
-  if start < 0 or num_parts < 2:
-    raise _unsound(path, 'has a damaged tail')
-  file.seek(start)
-  try:
-    header = json.loads(file.read(header_length))
-    store = ClientStore(
-      path=path,
-      key=header['key'],
-      num_classes=header['num_classes'],
-      input_shape=tuple(header['example_shape']),
-      input_type=np.dtype(header['example_type']),
-      part_sizes=np.frombuffer(file.read(8 * num_parts), '<i8'),
-    )
-    complete = store.file_size == file_size
-  except (ValueError, TypeError, KeyError) as error:
-    raise _unsound(path, 'has a damaged header') from error
-  if not complete:
-    raise _unsound(path, 'is truncated, or has a damaged header')
-  return store
-
-
-def _digest(file, size: int) -> bytes:
-  """The sha256 of the first `size` bytes; leaves the file just after them."""
-  content = hashlib.sha256()
-  file.seek(0)
-  for start in range(0, size, _CHUNK_BYTES):
-    content.update(file.read(min(_CHUNK_BYTES, size - start)))
-  return content.digest()
-
-
-def _unsound(path, what):
-  return StoreError(f'{path} {what}: delete it and build it again.')
+  def _digest(self, file) -> bytes:
+    """Returns the sha256 of key and parts; leaves the file just after them."""
+    content = hashlib.sha256(self.key.encode())
+    size = self.file_size - _DIGEST_BYTES
+    file.seek(0)
+    for start in range(0, size, _CHUNK_BYTES):
+      content.update(file.read(min(_CHUNK_BYTES, size - start)))
+    return content.digest()
 
 
 def build(
@@ -282,7 +162,7 @@ def build(
       'that needs no labels at the clients.'
     )
   facts = {
-    'format': VERSION,
+    'format': _FORMAT,
     'source': [source.name, source.version],
     'partition': partition.digest(),
     'labelled': labelled,
@@ -290,20 +170,31 @@ def build(
   text = json.dumps(facts, sort_keys=True)
   key = hashlib.sha256(text.encode()).hexdigest()
   folder = os.path.abspath(cache_dir)
-  path = os.path.join(folder, f'clients-{key[:40]}.store')
   os.makedirs(folder, exist_ok=True)
-  if store := _open_if_sound(path, key):
+  store = ClientStore(
+    path=os.path.join(folder, f'clients-{key[:40]}.store'),
+    key=key,
+    input_shape=source.training.examples.shape[1:],
+    # Little-endian on every machine, as all of the file.
+    input_type=source.training.examples.dtype.newbyteorder('<'),
+    part_sizes=np.array(
+      [*partition.client_sizes, len(partition.server_indices)], np.int64
+    ),
+  )
+  if store.is_sound():
     return store
   with _only_builder(folder):
-    if store := _open_if_sound(path, key):
+    if store.is_sound():
       return store
-    if os.path.exists(path):
-      logging.warning('%s is not a sound client store: building anew.', path)
+    if os.path.exists(store.path):
+      logging.warning(
+        '%s is not a sound client store: building anew.', store.path
+      )
     # Their writers held this lock: they have ended.
     for name in filter(_TEMPORARY.fullmatch, os.listdir(folder)):
       os.remove(os.path.join(folder, name))
-    _write(path, key, source, partition, labelled)
-  return open_store(path)
+    _write(store, _parts(source, partition, labelled))
+  return store
 
 
 def _check_belongs(source: Source, partition: Partition):
@@ -321,14 +212,6 @@ def _check_belongs(source: Source, partition: Partition):
     )
 
 
-def _open_if_sound(path: str, key: str) -> ClientStore | None:
-  try:
-    store = open_store(path)
-  except (FileNotFoundError, StoreError):
-    return None
-  return store if store.key == key else None
-
-
 @contextlib.contextmanager
 def _only_builder(folder: str):
   """Holds the folder's lock, which the system frees if the process dies."""
@@ -341,21 +224,8 @@ def _only_builder(folder: str):
     yield
 
 
-def _write(
-  path: str, key: str, source: Source, partition: Partition, labelled: str
-):
-  server_examples = len(partition.server_indices)
-  sizes = [*partition.client_sizes, server_examples, len(source.test.labels)]
-  store = ClientStore(
-    path=path,
-    key=key,
-    num_classes=source.num_classes,
-    input_shape=source.training.examples.shape[1:],
-    # Little-endian on every machine, as all of the file.
-    input_type=source.training.examples.dtype.newbyteorder('<'),
-    part_sizes=np.array(sizes, np.int64),
-  )
-  folder, needed = os.path.dirname(path), store.file_size
+def _write(store: ClientStore, parts: Iterable[_Part]) -> None:
+  folder, needed = os.path.dirname(store.path), store.file_size
   free = shutil.disk_usage(folder).free
   if needed > free:
     raise OSError(
@@ -364,48 +234,50 @@ def _write(
       'MiB are free: free some, or choose another cache folder than',
       folder,
     )
-  parts = tqdm.tqdm(
-    _parts(source, partition, labelled),
+  progress = tqdm.tqdm(
+    parts,
     desc='Packing clients',
-    total=len(sizes),
+    total=len(store.part_sizes),
     disable=None,  # Unless stderr is a terminal.
   )
-  temporary = f'{path}.{os.getpid()}.tmp'
+  temporary = f'{store.path}.{os.getpid()}.tmp'
   try:
-    _write_file(store, temporary, parts)
-    os.replace(temporary, path)
+    with tf.io.TFRecordWriter(temporary) as writer:
+      for examples, *labels in progress:
+        examples = examples.astype(store.input_type, copy=False)
+        labels = np.concatenate(labels).astype('<i4')
+        writer.write(examples.tobytes() + labels.tobytes())
+    with open(temporary, 'rb+') as file:
+      file.write(store._digest(file))
+      file.flush()
+      os.fsync(file.fileno())
+    os.replace(temporary, store.path)
+  except tf.errors.OpError as error:
+    raise OSError(f'Cannot write a client store: {error.message}') from error
   finally:
     if os.path.exists(temporary):
       os.remove(temporary)
 
 
-def _parts(source: Source, partition: Partition, labelled: str):
-  shown = np.zeros(len(source.training.labels), bool)
-  shown[split_manifest.known_to_clients(partition, labelled)] = True
-  for client in range(partition.num_clients):
-    indices = partition.client_indices(client)
-    part = _part(source.training, indices, shown[indices])
-    if labelled == IN_SETS:
-      own = slice(*partition.offsets[client : client + 2])
-      part = dataclasses.replace(part, y=np.int32(partition.set_ids[own]))
-    yield part
-  yield _part(source.training, partition.server_indices, True)
-  yield _part(source.test, slice(None), True)
-
-
-def _part(
-  split: Split, indices: np.ndarray | slice, shown: np.ndarray | bool
-) -> Part:
-  true_y = split.labels[indices]
-  return Part(
-    examples=split.examples[indices],
-    y=np.where(shown, true_y, np.int32(HIDDEN)),
-    true_y=true_y,
-  )
+def _parts(
+  source: Source, partition: Partition, labelled: str
+) -> Iterator[_Part]:
+  """Yields the parts of the clients, and then that of the server."""
+  examples, labels = source.training.examples, source.training.labels
+  known = split_manifest.known_to_clients(partition, labelled)
+  shown = np.isin(partition.examples, known)
+  y = np.where(shown, labels[partition.examples], HIDDEN)
+  if labelled == IN_SETS:
+    y = partition.set_ids
+  for start, end in itertools.pairwise(partition.offsets):
+    held = partition.examples[start:end]
+    yield examples[held], y[start:end], labels[held]
+  server = partition.server_indices
+  yield examples[server], labels[server], labels[server]
 
 
 def element_spec(store: ClientStore) -> collections.OrderedDict:
-  """Returns the `tf.TypeSpec` of a reader's element: x, y, true_y of `Part`."""
+  """Returns the `tf.TypeSpec` of a reader's element: x, y and true_y."""
   return collections.OrderedDict(
     x=tf.TensorSpec([None, *store.input_shape], store.input_type.type),
     y=tf.TensorSpec([None], tf.int32),
@@ -439,7 +311,7 @@ def client_reader(
 def server_reader(store: ClientStore) -> compat.Computation:
   """Returns `( -> E*)`, which reads the server's labelled examples."""
   return tff.tensorflow.computation(
-    lambda: _part_dataset(store, tf.constant(store.num_clients))
+    lambda: part_dataset(store, tf.constant(store.num_clients))
   )
 
 
@@ -454,10 +326,11 @@ def client_dataset(store: ClientStore, index: tf.Tensor) -> tf.data.Dataset:
   # to the data would be left out.
   with tf.control_dependencies([] if in_range is None else [in_range]):
     index = tf.identity(index)
-  return _part_dataset(store, index)
+  return part_dataset(store, index)
 
 
-def _part_dataset(store, part):
+def part_dataset(store: ClientStore, part: tf.Tensor) -> tf.data.Dataset:
+  """As `client_dataset`, where K is the server; other numbers are undefined."""
   count = tf.constant(store.part_sizes, tf.int64)[part]
   # The one op that reads a TFRecord from anywhere in a file; unbuffered,
   # because one is read. Such a dataset cannot go from one TFF computation to

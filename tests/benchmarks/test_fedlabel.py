@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+import stores
 
 from benchmarks import candidates, fedlabel, measurement, rounds
 from datasets.store import client_store
@@ -43,7 +44,7 @@ def test_both_parts_together_have_the_passes_of_fedlabel(tmp_path, tff_context):
 def test_a_fifth_of_the_labels_are_left(tmp_path):
   store = fedlabel.build_store(TINY, str(tmp_path))
   for client in range(2):
-    part = client_store.read_numpy(store, client)
+    part = stores.read(store, client)
     assert (len(part.y), (part.y >= 0).sum()) == (10, 2)
 
 

@@ -1,9 +1,9 @@
 """The data of the benchmark of the transition layer."""
 
 import numpy as np
+import stores
 
 from benchmarks import fedul, workloads
-from datasets.store import client_store
 
 
 def test_every_label_is_a_set_with_a_share(tmp_path):
@@ -16,5 +16,5 @@ def test_every_label_is_a_set_with_a_share(tmp_path):
     assert table.dtype == np.float32
     np.testing.assert_allclose(table.sum(axis=-1), 1, rtol=1e-5)
   for client in range(workload.clients):
-    labels = client_store.read_numpy(store, client).y
+    labels = stores.read(store, client).y
     assert (constants['set_shares'][client, labels] > 0).all()

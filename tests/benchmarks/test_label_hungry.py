@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
+import stores
 
 from benchmarks import candidates, label_hungry, measurement, rounds, workloads
-from datasets.store import client_store
 
 TINY = label_hungry.LabelHungry(
   clients=3, fewest=6, most=10, epochs=2, batch_size=4, mask_ratio=0.5
@@ -16,7 +16,7 @@ NAMES = {'fsl', 'stock_tff', 'fsl_masked', 'ssjo', 'sspt_pretraining'}
 
 
 def parts_of(store):
-  return [client_store.read_numpy(store, k) for k in range(store.num_clients)]
+  return [stores.read(store, k) for k in range(store.num_clients)]
 
 
 @pytest.mark.runs

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import stores
 from sklearn.datasets import load_digits
 
 from benchmarks import (
@@ -17,7 +18,6 @@ from benchmarks import (
   rounds,
   workloads,
 )
-from datasets.store import client_store
 from tff_ssl.models import dense
 
 EXAMPLES = 8
@@ -177,9 +177,9 @@ def test_digits_are_enlarged_without_loss():
 
 def test_every_client_holds_what_a_round_processes(tmp_path):
   store = workloads.build_store(3, EXAMPLES, str(tmp_path))
-  # None of the server, and one for tests.
-  np.testing.assert_array_equal(store.part_sizes, [EXAMPLES] * 3 + [0, 1])
-  parts = [client_store.read_numpy(store, client) for client in range(3)]
+  # None of the server.
+  np.testing.assert_array_equal(store.part_sizes, [EXAMPLES] * 3 + [0])
+  parts = [stores.read(store, client) for client in range(3)]
   labels = workloads.enlarged_digits()[1]
   for client, part in enumerate(parts):
     own = labels[client * EXAMPLES : (client + 1) * EXAMPLES]

@@ -5,9 +5,9 @@ import types
 
 import numpy as np
 import pytest
+import stores
 from PIL import Image
 
-from datasets.store import client_store
 from experiments.config import settings
 from experiments.preparing import building, data, description
 
@@ -28,7 +28,7 @@ def prepare(cache_dir, process='fedul', **given):
 
 def test_set_data_and_their_records(cache_dir, tmp_path, capsys):
   run = prepare(cache_dir, priors='noniid', num_clients=3)
-  part = client_store.read_numpy(run.store, 1)
+  part = stores.read(run.store, 1)
   own = slice(*run.partition.offsets[1:3])
   np.testing.assert_array_equal(part.y, run.partition.set_ids[own])
   facts = run.describe()
@@ -53,7 +53,7 @@ def test_supervised_clients_see_labels_of_the_same_sets(cache_dir):
   sets = prepare(cache_dir, priors='noniid')
   plain = prepare(cache_dir, 'fedavg', **given)
   assert plain.partition.digest() == sets.partition.digest()
-  part = client_store.read_numpy(plain.store, 0)
+  part = stores.read(plain.store, 0)
   np.testing.assert_array_equal(part.y, part.true_y)
   tenth = prepare(cache_dir, 'fedavg', labelled_fraction=0.1, **given)
   np.testing.assert_array_equal(

@@ -136,7 +136,7 @@ def test_partitions_without_a_mask_keep_digest_and_store(source, tmp_path):
   # The digest as it was before there were masks; the key is of the present
   # format of stores.
   digest = 'a9f2414d58d4de10e016151ff62ec3b65ca8fb945e7f40826edd5ae253acfad1'
-  key = 'a6fcd263313f77cf67438fa21a01f176c79df313bc34393c1d90f219e95a54d2'
+  key = 'd0fb810940317e714420a3e20c511cb41acba26f92013668f18166748756b0bb'
   partition = partitions.build(
     'r', source, seed=3, num_clients=4, noniid_r=0.4, server_examples=20
   )

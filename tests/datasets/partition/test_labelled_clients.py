@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import stores
 
 from datasets.partition import partitions
 from datasets.records import partition_report, split_manifest
@@ -131,14 +132,14 @@ def test_store_shows_these_labels_alone(source, tmp_path, given):
   held = partitions.build('r', source, seed=5, **given, **NAMES['r'])
   store = client_store.build(source, held, cache_dir=tmp_path, labelled='dealt')
   for client in range(12):
-    part = client_store.read_numpy(store, client)
+    part = stores.read(store, client)
     own = held.client_indices(client)
     truth = source.train.labels[own]
     np.testing.assert_array_equal(part.true_y, truth)
     known = np.isin(own, held.labelled_indices)
     np.testing.assert_array_equal(part.y, np.where(known, truth, -1))
     assert part.y.dtype == np.int32
-  at_server = client_store.read_numpy(store, 'server').y
+  at_server = stores.read(store, 'server').y
   np.testing.assert_array_equal(
     np.sort(at_server), np.sort(source.train.labels[held.server_indices])
   )

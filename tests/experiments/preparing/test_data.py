@@ -9,6 +9,7 @@ import types
 import numpy as np
 import pandas as pd
 import pytest
+import stores
 from PIL import Image
 from sklearn import datasets as sklearn_datasets
 
@@ -92,7 +93,7 @@ def test_labels_are_where_the_process_may_see_them(prepare, process, hidden):
   facts = run.describe()
   assert facts['examples'] + facts['server_examples'] == 1437
   assert facts['labelled_client_examples'] == (0 if hidden else 1437)
-  part = client_store.read_numpy(run.store, 0)
+  part = stores.read(run.store, 0)
   members = run.partition.examples[: run.partition.offsets[1]]
   np.testing.assert_array_equal(
     part.examples, run.source.train.examples[members]
@@ -109,7 +110,7 @@ def test_dealt_labels_are_at_the_clients(prepare, tmp_path):
   assert facts['labelled_client_examples'] == 60
   assert facts['server_examples'] == 0 and facts['examples'] == 1437
   for client in range(6):
-    part = client_store.read_numpy(run.store, client)
+    part = stores.read(run.store, client)
     assert np.bincount(part.y[part.y >= 0]).tolist() == [1] * 10
   said = labels_in_records(run, tmp_path)
   assert (said['labels_at'], said['labelled']) == ('dealt', 60)
@@ -120,7 +121,7 @@ def test_a_fixed_mask_hides_labels_in_store_and_records(prepare, tmp_path):
   sizes = run.store.client_sizes
   shown = [int(n - int(0.9 * n)) for n in sizes]
   for client in range(6):
-    y = client_store.read_numpy(run.store, client).y
+    y = stores.read(run.store, client).y
     assert np.count_nonzero(y >= 0) == shown[client]
   facts = run.describe()
   assert facts['labelled_client_examples'] == sum(shown)
@@ -139,7 +140,7 @@ def test_labelled_against_unlabelled_examples_of_each_client(prepare, tmp_path):
   data.write_records(run, types.SimpleNamespace(path=tmp_path))
   table = pd.read_csv(tmp_path / 'label_mismatch.csv')
   assert table['client'].tolist() == list(range(6))
-  parts = [client_store.read_numpy(run.store, client) for client in range(6)]
+  parts = [stores.read(run.store, client) for client in range(6)]
   shown, hidden = (
     np.array([np.bincount(p.true_y[has(p.y)], minlength=10) for p in parts])
     for has in (lambda y: y >= 0, lambda y: y < 0)
@@ -194,7 +195,7 @@ def test_clients_with_one_kind_of_examples_are_counted(prepare):
   run = prepare(
     'fedlabel', partition='dirichlet', labelled_fraction=0.99, **forty
   )
-  parts = [client_store.read_numpy(run.store, client) for client in range(40)]
+  parts = [stores.read(run.store, client) for client in range(40)]
   full = sum((part.y >= 0).all() for part in parts)
   facts = run.describe()
   assert facts['clients_without_unlabelled'] == full > 0
@@ -319,7 +320,7 @@ def test_labels_that_clients_lack_are_the_mask(
   given = {} if partition is None else {'partition': partition}
   run = prepare(process, **half_labelled, mask_ratio=0.0, **given)
   assert run.partition.name == (partition or 'native')
-  part = client_store.read_numpy(run.store, 0)
+  part = stores.read(run.store, 0)
   np.testing.assert_array_equal(part.y, part.true_y)
   facts = run.describe()
   assert facts['labelled_client_examples'] == 180
@@ -402,7 +403,7 @@ def test_the_server_has_what_its_file_has(prepare, with_server):
   facts = run.describe()
   assert (facts['server_examples'], facts['clients']) == (40, 20)
   assert facts['examples'] == 1000
-  server = client_store.read_numpy(run.store, 'server')
+  server = stores.read(run.store, 'server')
   order = run.partition.server_indices - 1000
   np.testing.assert_array_equal(server.examples[..., 0], images[order])
   np.testing.assert_array_equal(server.y, labels[order])
