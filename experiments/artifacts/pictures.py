@@ -12,6 +12,10 @@ from experiments.artifacts import csv_files, run_folder
 from tff_ssl.common import whole_files
 
 CONFUSION = 'confusion.png'
+# Of Okabe and Ito: people with any kind of colour vision tell them apart.
+COLOURS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9')
+# What is drawn and what is left out, for prints in black and white.
+DASHES = ((), (7, 3), (2, 2), (7, 2, 2, 2), (14, 3), (7, 2, 2, 2, 2, 2))
 # Panels of the curves: the name of the axis, and column -> its name there.
 _PANELS = {
   'share of examples': {
@@ -47,9 +51,9 @@ def draw_curves(
     for name, columns in _PANELS.items()
     if any(_has(table, column) for column in columns)
   }
-  picture = figure.Figure(figsize=(7 * len(panels), 4), layout='constrained')
+  picture = figure.Figure(figsize=(6, 4 * len(panels)), layout='constrained')
   for axes, (name, columns) in zip(
-    picture.subplots(1, len(panels), squeeze=False).flat,
+    picture.subplots(len(panels), squeeze=False).flat,
     panels.items(),
     strict=True,
   ):
@@ -57,19 +61,45 @@ def draw_curves(
       if _has(table, column):
         line = table[['round', column]].dropna()
         axes.plot(line['round'], line[column], label=label)
-    axes.set(xlabel='round', ylabel=name)
-    axes.set_ylim(*((0, None) if name == 'loss' else (0, 1)))
+    fit_axes(axes, name)
     begin = 0
     for shade, (phase, end) in enumerate(phases):
       color = _SHADES[shade % len(_SHADES)]
       axes.axvspan(begin, end, color=color, zorder=0, label=phase)
       begin = end
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-    axes.grid(alpha=0.3)
     axes.legend(loc='best')
   # A dollar sign in a user's name is no formula.
   picture.suptitle(title, parse_math=False)
   save(picture, path)
+
+
+def fit_axes(axes, name: str) -> None:
+  """Fits axes to curves over rounds; `name` is that of the vertical one."""
+  begin, end = limits(*axes.dataLim.intervaly)
+  axes.set(ylim=(begin, end), xlabel='round', ylabel=axis_name(name, begin))
+  axes.xaxis.set_major_locator(ticker.MaxNLocator(6, integer=True))
+  axes.grid(alpha=0.3)
+
+
+def limits(lowest: float, highest: float) -> tuple[float, float]:
+  """Returns limits of an axis that leave less than half of it empty.
+
+  They are multiples of the distance between ticks. It begins at 0 if it may.
+  """
+  if not np.isfinite([lowest, highest]).all() or lowest == highest == 0:
+    return 0.0, 1.0
+  begin = 0.0
+  if lowest > highest / 2 or lowest < 0:
+    # A line of equal values gets an axis, too.
+    begin = lowest - 0.01 * abs(highest)
+  ticks = ticker.MaxNLocator(6, steps=[1, 2, 2.5, 5, 10])
+  first, *_, last = ticks.tick_values(begin, highest)
+  return float(first), float(last)
+
+
+def axis_name(name: str, begin: float) -> str:
+  """Returns the name of an axis, which says where it begins if not at 0."""
+  return f'{name}, axis from {begin:.4g}' if begin > 0 else name
 
 
 def _has(table: pd.DataFrame, column: str) -> bool:

@@ -9,16 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from cycler import cycler
-from matplotlib import colormaps, figure, ticker
+from matplotlib import figure, ticker
 
+from experiments.artifacts import pictures
 from experiments.config.usage import UsageError
 from experiments.reporting.run_groups import Group
 
-# Inches of a panel's width, letters of small print that fit into it, and how
-# many of them the key before a name takes.
-_WIDTH = 7
-_LETTERS = 90
-_KEY_LETTERS = 7
 # Columns of metrics.csv drawn where a run has them -> their names on the axis.
 _NAMES = {
   'accuracy': 'test accuracy',
@@ -28,20 +24,14 @@ _NAMES = {
 }
 _DIVERSITY = 'diversity'
 _MAX_IN_ONE_COLUMN = 3
-# Where there are more groups than colours, they repeat with another line style.
-_STYLES = cycler(linestyle=['-', '--', ':', '-.']) * cycler(
-  color=colormaps['tab10'].colors
+# Where there are more groups than colours, a colour meets another dash.
+_STYLES = cycler(color=pictures.COLOURS * len(pictures.DASHES)) + cycler(
+  linestyle=[
+    (0, pictures.DASHES[(place + turn) % len(pictures.DASHES)])
+    for turn in range(len(pictures.DASHES))
+    for place in range(len(pictures.COLOURS))
+  ]
 )
-
-_DIVERSITY_INCHES = (12.8, 10)
-# Line styles differ, too, so that a line shows below another. With a marker, a
-# single round shows.
-_DIVERSITY_STYLES = (
-  cycler(color=colormaps['tab10'].colors[:6])
-  + cycler(
-    linestyle=['-', '--', '-.', ':', (0, (6, 1)), (0, (3, 1, 1, 1, 1, 1))]
-  )
-) * cycler(marker=['.'])
 _NUM_CLIENTS = f'{_DIVERSITY}/num_clients'
 _LAST_COLUMN = {
   'accuracy': 'test accuracy',
@@ -107,39 +97,37 @@ def band_of(table: pd.DataFrame, run: str, column: str) -> pd.DataFrame:
   )
 
 
+def draw_band(axes, drawn: pd.DataFrame, **look) -> None:
+  """Draws a line in a band, as `band_of` returns them."""
+  (line,) = axes.plot(drawn.index, drawn['mean'], **look)
+  if len(drawn):
+    axes.fill_between(
+      drawn.index,
+      drawn['low'],
+      drawn['high'],
+      color=line.get_color(),
+      alpha=0.15,
+      linewidth=0,
+    )
+
+
 def _draw_lines(axes, table, column, names) -> None:
   """Draws groups by their names in the table, with those in the picture."""
+  axes.set_prop_cycle(_STYLES)
   for run, name in names.items():
-    drawn = band_of(table, run, column)
-    (line,) = axes.plot(drawn.index, drawn['mean'], label=name)
-    if len(drawn):
-      axes.fill_between(
-        drawn.index,
-        drawn['low'],
-        drawn['high'],
-        color=line.get_color(),
-        alpha=0.2,
-        linewidth=0,
-      )
-  axes.grid(alpha=0.3)
+    # With a marker, a single round shows.
+    draw_band(axes, band_of(table, run, column), label=name, marker='.')
 
 
-def _add_legend(picture: figure.Figure, columns: int) -> None:
+def _add_legend(picture: figure.Figure) -> None:
   """Adds the legend of all panels, which have the same lines, below them."""
-  handles, names = picture.axes[0].get_legend_handles_labels()
   picture.legend(
-    handles,
-    names,
+    *picture.axes[0].get_legend_handles_labels(),
     loc='outside lower center',
-    ncols=min(len(names), columns),
     fontsize='small',
+    # A dash of each line is to be seen.
+    handlelength=4,
   )
-
-
-def _columns_of_legend(names, inches: float) -> int:
-  # A column of the legend is as wide as its longest name.
-  longest = max(map(len, names))
-  return max(1, int(_LETTERS * inches / _WIDTH) // (longest + _KEY_LETTERS))
 
 
 def of_curves(table: pd.DataFrame) -> figure.Figure:
@@ -148,20 +136,17 @@ def of_curves(table: pd.DataFrame) -> figure.Figure:
   runs = table['run'].unique()
   width = 1 if len(columns) <= _MAX_IN_ONE_COLUMN else 2
   height = -(-len(columns) // width)
-  legend_columns = _columns_of_legend(runs, _WIDTH * width)
-  legend_lines = -(-len(runs) // legend_columns)
   picture = figure.Figure(
-    figsize=(_WIDTH * width, 3 * height + 0.3 + 0.2 * legend_lines),
+    figsize=(6 * width, 3 * height + 0.3 + 0.2 * len(runs)),
     layout='constrained',
   )
   panels = list(picture.subplots(height, width, squeeze=False).flat)
   for axes, column in zip(panels, columns, strict=False):
-    axes.set_prop_cycle(_STYLES)
-    _draw_lines(axes, table, column, dict(zip(runs, runs, strict=True)))
-    axes.set(xlabel='round', ylabel=_NAMES.get(column, column))
+    _draw_lines(axes, table, column, {run: run for run in runs})
+    pictures.fit_axes(axes, _NAMES.get(column, column))
   for axes in panels[len(columns) :]:
     axes.remove()
-  _add_legend(picture, legend_columns)
+  _add_legend(picture)
   return picture
 
 
@@ -171,9 +156,9 @@ def of_diversity(groups: Sequence[Group]) -> figure.Figure:
   The rows are those of Zhang et al., Figures D.1 to D.4: gradients and updates,
   in the l2- and the l1-norm; the last column has what else there is to see.
   """
-  if len(groups) > len(_DIVERSITY_STYLES):
+  if len(groups) > len(pictures.COLOURS):
     raise UsageError(
-      f'--diversity shows at most {len(_DIVERSITY_STYLES)} rows, but these '
+      f'--diversity shows at most {len(pictures.COLOURS)} rows, but these '
       f'runs have {len(groups)}: name fewer run folders.'
     )
   rows = _diversity_panels()
@@ -182,13 +167,13 @@ def of_diversity(groups: Sequence[Group]) -> figure.Figure:
   table = read(groups).reindex(columns=['run', 'seed', 'round', *columns])
   _check_measured(groups, table)
   names = {group.name: _with_whose(group) for group in groups}
-  picture = figure.Figure(figsize=_DIVERSITY_INCHES, layout='constrained')
+  picture = figure.Figure(figsize=(12.8, 11), layout='constrained')
   all_axes = picture.subplots(len(rows), len(rows[0]), sharex=True)
   for row, titles in zip(all_axes, rows, strict=True):
     for axes, (column, title) in zip(row, titles.items(), strict=True):
-      axes.set_prop_cycle(_DIVERSITY_STYLES)
       axes.set_title(title, fontsize='medium')
       _draw_lines(axes, table, column, names)
+      axes.grid(alpha=0.3)
       if table[column].isna().all():
         axes.set_yticks([])
         axes.text(
@@ -203,7 +188,7 @@ def of_diversity(groups: Sequence[Group]) -> figure.Figure:
   for axes in all_axes[-1]:
     axes.set_xlabel('round')
     axes.xaxis.set_major_locator(_whole_numbers())
-  _add_legend(picture, _columns_of_legend(names.values(), _DIVERSITY_INCHES[0]))
+  _add_legend(picture)
   return picture
 
 

@@ -43,7 +43,7 @@ def test_lines_are_the_numbers_of_the_csv(tmp_path, pictures):
     'accuracy of pseudo-labels': ([3], [0.875]),
   }
   with Image.open(tmp_path / 'curves.png') as picture:
-    assert picture.size == (840, 480)
+    assert picture.size == (720, 480)
     # Not an empty white sheet.
     assert len(np.unique(np.asarray(picture.convert('L')))) > 10
 
@@ -73,7 +73,26 @@ def test_loss_is_beside_accuracy_and_warm_up_is_shaded(tmp_path, pictures):
     ticks = panel.get_xticks()
     np.testing.assert_array_equal(ticks, np.round(ticks))
   with Image.open(path) as image:
-    assert image.size == (1680, 480)
+    assert image.size == (720, 960)
+
+
+@pytest.mark.parametrize(
+  'lowest, highest, limits, name',
+  [
+    (0.1, 0.9, (0, 1), 'accuracy'),
+    # More than half would be empty.
+    (0.91, 0.97, (0.9, 0.98), 'accuracy, axis from 0.9'),
+    (1, 1, (0.99, 1), 'accuracy, axis from 0.99'),
+    (0, 0, (0, 1), 'accuracy'),
+    (-1.5, 1, (-2, 1), 'accuracy'),
+    # There are no values.
+    (np.inf, -np.inf, (0, 1), 'accuracy'),
+  ],
+)
+def test_an_axis_fits_and_says_where_it_begins(lowest, highest, limits, name):
+  found = run_pictures.limits(lowest, highest)
+  assert found == pytest.approx(limits)
+  assert run_pictures.axis_name('accuracy', found[0]) == name
 
 
 def draw_curves(path):
