@@ -12,7 +12,7 @@ group             w_avg,i <- (w_s + sum_{k in G_i} w_k) / (|G_i| + 1)   (Eq. 7)
 all               w_avg   <- 1/S sum_i w_avg,i                          (Eq. 7)
 ```
 
-With S = 1 this is FedAvg with a server model (Eq. 8). The global weights of the
+With S = 1 this is FedAvg with the server (Eq. 8). The global weights of the
 process are the stack [S, ...] of the group models; its model weights, for
 evaluation, are w_avg.
 
@@ -426,7 +426,7 @@ SPECS = (
   ),
   ProcessSpec(
     'fedavg_ssfl',
-    'The same without groups: FedAvg with a server model (S = 1).',
+    'FedAvg with the server: the same without groups (S = 1).',
     build_grouping_ssfl,
     (*objectives.ConsistencyRegularization.settings, *_UNGROUPED),
     source=f'{_PAPER}, Eqs. 3, 4 and 8',
@@ -437,7 +437,7 @@ SPECS = (
   ),
   ProcessSpec(
     'self_training',
-    'Self-training on weak views at clients, FedAvg with a server model.',
+    'Self-training on weak views at clients, FedAvg with the server.',
     build_grouping_ssfl,
     (*objectives.SelfTraining.settings, *_UNGROUPED),
     source=f'{_PAPER}, Eqs. 3, 5 and 8',
