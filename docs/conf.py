@@ -56,7 +56,7 @@ html_title = f'tff_ssl {release}'
 html_static_path = ['_static']
 # Fields that narrow the long lists of the reference down.
 html_js_files = ['filter.js']
-html_css_files = ['filter.css']
+html_css_files = ['site.css']
 html_show_sphinx = False
 html_theme_options = {
   'source_repository': f'{_REPOSITORY}/',

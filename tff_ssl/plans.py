@@ -268,7 +268,7 @@ class Helpers:
     client_state_dir: Absolute path of the folder where clients keep their
       models, for those they help; see `tff_ssl.templates.client_state`.
     num_helpers: H >= 1, helpers of a client, fewer than there are others.
-    helper_interval: Helpers are chosen before every so many-th round.
+    helper_interval: Rounds from one choice of helpers to the next.
   """
 
   client_state_dir: str | None = None

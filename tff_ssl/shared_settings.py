@@ -122,8 +122,8 @@ NUM_GROUPS = Setting('num_groups', int, 'S, number of groups.', at_least=1)
 START_MODEL = Setting(
   'start_model',
   str,
-  'A client starts from the model of its group, or (slot) of its previous one; '
-  "where it had none, of its slot's.",
+  'The model from which a client starts: that of its present group, or that of '
+  'its previous one (slot), at first that of its position in the round.',
   choices=('group', 'slot'),
   used_when=(GROUPED,),
 )
@@ -140,7 +140,7 @@ NUM_HELPERS = Setting(
 HELPER_INTERVAL = Setting(
   'helper_interval',
   int,
-  'Helpers are chosen before every so many-th round.',
+  'Rounds from one choice of helpers to the next.',
   at_least=1,
   rounds='share',
 )

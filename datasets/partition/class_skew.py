@@ -25,8 +25,8 @@ NUM_CLIENTS = dataclasses.replace(assignment.NUM_CLIENTS, default=100)
 NONIID_R = Setting(
   'noniid_r',
   float,
-  'R, by how much clients of different main classes differ: 0 is iid, 1 one '
-  'main class each.',
+  'R, by how much clients of different main classes differ: from 0, iid, to 1, '
+  'where each has its main class alone.',
   default=0.4,
   at_least=0,
   at_most=1,

@@ -27,10 +27,10 @@ NUM_CLIENTS = dataclasses.replace(
 SERVER_WRITERS = Setting(
   'server_writers',
   str,
-  "Where the server's examples come from: owners who never take part, as many "
-  'as a class has labels but at most a tenth of all unless labels are short '
-  '(spread), or as few as have the labels (held_out); or all owners '
-  '(everyone).',
+  'Whose examples the server takes. Those of owners who then never take part: '
+  'of as many owners as a class has labels, at most a tenth of all unless that '
+  'gives too few labels (spread), or of as few owners as possible (held_out). '
+  'Or those of all owners, who take part, too (everyone).',
   default=SPREAD,
   choices=(SPREAD, HELD_OUT, EVERYONE),
   used_when=(assignment.at_server,),

@@ -93,7 +93,7 @@ _ROWS_AT_ONCE = 4_096
 ONLY_DIGITS = Setting(
   'emnist_only_digits',
   bool,
-  'Digits alone (10 classes), not letters as well (62).',
+  'Digits alone (10 classes); if false, letters too (62 classes).',
   default=True,
 )
 

@@ -86,8 +86,8 @@ SETTINGS = (
   Setting(
     'vector_noise',
     float,
-    'Standard deviation of the noise in the views of vectors, beside that of a '
-    'feature.',
+    'Standard deviation of the noise in the views of vectors, in standard '
+    'deviations of the feature.',
     default=0.1,
     at_least=0,
     used_when=_VECTORS,

@@ -259,7 +259,7 @@ SETTINGS = (
   Setting(
     'supervised_rounds',
     int,
-    'Rounds before there are pseudo-labels; by default 40% of them.',
+    'First rounds, which have no pseudo-labels; by default 40% of all.',
     at_least=0,
     rounds='head',
     phase='without pseudo-labels',

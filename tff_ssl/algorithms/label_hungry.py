@@ -59,7 +59,7 @@ with epy.lazy_imports():
 _PRETRAINING_ROUNDS = Setting(
   'pretraining_rounds',
   int,
-  'Rounds of `total_rounds` that go to the proxy task, the first ones; by '
+  'The first rounds of `total_rounds`, which train on the proxy task; by '
   'default half of them.',
   at_least=0,
   rounds='phase',

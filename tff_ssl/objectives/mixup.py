@@ -62,7 +62,7 @@ MIXUP_WEIGHT = Setting(
 MIXUP_CONCENTRATION = Setting(
   'mixup_concentration',
   float,
-  'a of the Beta(a, a) that mixtures are drawn by, above 0.',
+  'a of the Beta(a, a) from which shares of mixtures are drawn, above 0.',
   above=0,
   used_when=(_WEIGHED,),
 )
@@ -83,8 +83,8 @@ PSEUDO_LABELS = Setting(
 MIX = Setting(
   'mix',
   str,
-  'What a confident and another example are mixed by: inputs, or logits as in '
-  "the authors' code.",
+  'What is mixed of a confident example and another one: inputs, or logits as '
+  "in the authors' code.",
   choices=('inputs', 'logits'),
   used_when=(_WEIGHED,),
 )

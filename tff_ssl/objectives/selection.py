@@ -39,7 +39,8 @@ with epy.lazy_imports():
 THRESHOLD = Setting(
   'threshold',
   float,
-  'tau, confidence of pseudo-labels, in [0, 1]; above 1 there are none.',
+  'tau, the confidence from which an example gets a pseudo-label, in [0, 1]; '
+  'above 1, none does.',
   at_least=0,
   # A percentage is a mistake; a little above 1 turns pseudo-labels off.
   below=2,

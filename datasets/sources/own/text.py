@@ -51,8 +51,8 @@ LENGTH = Setting(
 VOCABULARY = Setting(
   'text_vocabulary',
   int,
-  'How many words have a number of their own: those that the training texts '
-  'have most often.',
+  'How many words have a number of their own: the most frequent ones of the '
+  'training texts.',
   default=5000,
   at_least=1,
 )
