@@ -130,5 +130,5 @@ def _table(results: dict) -> str:
 
 if __name__ == '__main__':
   # As in runs.
-  hardware.choose_kernels(None, None)
+  hardware.choose_kernels(None)
   main(sys.argv[1:])

@@ -42,9 +42,7 @@ def main(argv: list[str]) -> int:
 
       return seeds.run(given)
     # First: a user's own part may import TensorFlow.
-    hardware.choose_kernels(
-      given.get('precision'), given.get('clients_per_round')
-    )
+    hardware.choose_kernels(given.get('clients_per_round'))
     settings = recipes.make(given)
     _tell_changes(settings)
     if settings.recommendation:

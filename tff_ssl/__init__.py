@@ -92,7 +92,6 @@ _MODULE_OF = {
   'VirtualAdversarialProportions': 'objectives',
   'Words': 'objectives',
   # Aggregation.
-  'GeometricMedianFactory': 'aggregators',
   'GroupMeanFactory': 'aggregators',
   'MedianFactory': 'aggregators',
   'NormalizedMeanFactory': 'aggregators',

@@ -1,7 +1,6 @@
 # The public names, which `__init__.py` imports when they are used.
 # tests/tff_ssl/test_public_names.py writes this file.
 
-from tff_ssl.aggregators import GeometricMedianFactory as GeometricMedianFactory
 from tff_ssl.aggregators import GroupMeanFactory as GroupMeanFactory
 from tff_ssl.aggregators import MedianFactory as MedianFactory
 from tff_ssl.aggregators import NormalizedMeanFactory as NormalizedMeanFactory

@@ -16,7 +16,7 @@ from datasets.partition.resplit import SPLIT
 from datasets.sources import catalogue as sources
 from experiments.config import run_settings
 from experiments.config.usage import UsageError, as_usage
-from experiments.parts import aggregators, networks, optimizers, views
+from experiments.parts import aggregators, optimizers, views
 from tff_ssl import algorithms
 from tff_ssl.common import user_modules
 from tff_ssl.common.choice import Choice, Registry
@@ -47,7 +47,7 @@ _HEADINGS = {
 _COMMON: Mapping[str, tuple[Setting, ...]] = {
   'data': (*run_settings.CHOSEN, SPLIT, *run_settings.PLACES),
   'partition': (run_settings.PARTITION, *partitions.SETTINGS),
-  'process': networks.SETTINGS,
+  'process': run_settings.NETWORK,
   'augmentation': views.SETTINGS,
   'client training': optimizers.SETTINGS,
   'server training': optimizers.SERVER_SETTINGS,

@@ -263,7 +263,7 @@ def _check_sampling(values, process) -> None:
     if reason:
       raise UsageError(
         f'--client_sampling=poisson does not fit {reason}; choose '
-        '--client_sampling=uniform or daytime.'
+        '--client_sampling=uniform.'
       )
   if 'start_model' in slots and values['min_separation'] > 1:
     raise UsageError(

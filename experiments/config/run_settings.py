@@ -17,6 +17,7 @@ from tff_ssl.common.setting import (
   only_with,
   unless,
 )
+from tff_ssl.models import NORM
 from tff_ssl.simulation import client_sampling
 
 
@@ -331,25 +332,28 @@ ACTIONS = (
   ),
 )
 
+NETWORK = (
+  Setting(
+    'model',
+    str,
+    'Name of the network (--list names them), or module:FUNCTION of your own, '
+    'called with input_shape, num_classes and norm (for texts, num_tokens, '
+    'too).',
+    default='small_cnn',
+  ),
+  NORM,
+)
+
 # Who takes part in a round, and what goes wrong with them.
 TAKING_PART = (
   Setting(
     'client_sampling',
     str,
     'Who is invited to a round: --clients_per_round clients, all as likely '
-    '(uniform), or rather those whose time of day it is (daytime); or each '
-    'client by itself, as many on average (poisson).',
+    '(uniform); or each client by itself, as many on average (poisson).',
     default='uniform',
     choices=client_sampling.KINDS,
     used_when=(_CLIENTS_TRAIN,),
-  ),
-  Setting(
-    'rounds_per_day',
-    int,
-    'Rounds in a day, after which the same clients are available again.',
-    default=24,
-    at_least=1,
-    used_when=(_CLIENTS_TRAIN, only_with('client_sampling', 'daytime')),
   ),
   Setting(
     'min_separation',

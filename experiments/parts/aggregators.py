@@ -67,9 +67,8 @@ SETTINGS = (
     str,
     'How the model deltas of clients meet: mean, clip (of bounded norm), '
     'robust (very large ones count as zero, too), median or trimmed_mean (of '
-    'each coordinate), geometric_median, compressed (as robust, and in 8 '
-    'bits), dp (differential privacy), secure (sums hide each client) or '
-    'secure_dp.',
+    'each coordinate), compressed (as robust, and in 8 bits), dp (differential '
+    'privacy), secure (sums hide each client) or secure_dp.',
     default='mean',
     choices=tuple(AGGREGATORS),
     used_when=(_CLIENTS_TRAIN,),

@@ -19,24 +19,17 @@ _RAND_AUGMENT = {
 _PLAIN = 'plain'
 
 
-def _of(form: str):
-  """Returns the condition that examples have a form."""
-
-  @condition(f'a data set of {form}')
-  def is_of(values):
-    if values.get('form', form) == form:
-      return None
-    return f'--dataset={values["dataset"]} has {values["form"]}, not {form}'
-
-  return is_of
+@condition('a data set of images')
+def _has_images(values):
+  if values.get('form', 'images') == 'images':
+    return None
+  return f'--dataset={values["dataset"]} has {values["form"]}, not images'
 
 
 _AUGMENTS = needs_process('augments')
 _STRONG = needs_process('has_strong_view', ', it takes no strong view')
 _CHANGES = unless('views', _PLAIN, 'leaves examples as they are')
-_IMAGES = (_AUGMENTS, _of('images'), _CHANGES)
-_VECTORS = (_AUGMENTS, _of('vectors'), _CHANGES)
-_TOKENS = (_AUGMENTS, _of('tokens'), _CHANGES)
+_IMAGES = (_AUGMENTS, _has_images, _CHANGES)
 
 SETTINGS = (
   Setting(
@@ -83,50 +76,6 @@ SETTINGS = (
     at_most=180,
     used_when=_IMAGES,
   ),
-  Setting(
-    'vector_noise',
-    float,
-    'Standard deviation of the noise in the views of vectors, in standard '
-    'deviations of the feature.',
-    default=0.1,
-    at_least=0,
-    used_when=_VECTORS,
-  ),
-  Setting(
-    'vector_corruption',
-    float,
-    "Probability that a feature of the strong view is another example's.",
-    default=0.3,
-    at_least=0,
-    at_most=1,
-    used_when=(_STRONG, *_VECTORS),
-  ),
-  Setting(
-    'token_dropout',
-    float,
-    'Probability that the weak view of a text lacks a word.',
-    default=0.1,
-    at_least=0,
-    below=1,
-    used_when=_TOKENS,
-  ),
-  Setting(
-    'strong_token_dropout',
-    float,
-    'Probability that the strong view of a text lacks a word.',
-    default=0.3,
-    at_least=0,
-    below=1,
-    used_when=(_STRONG, *_TOKENS),
-  ),
-  Setting(
-    'token_shuffle',
-    int,
-    'The most places by which the strong view of a text moves a word.',
-    default=3,
-    at_least=0,
-    used_when=(_STRONG, *_TOKENS),
-  ),
 )
 
 
@@ -144,23 +93,13 @@ def build(settings, process, source):
   augments = process.needs.views != 'none'
   changes = augments and settings.views != _PLAIN
   if source.form == 'vectors':
+    none = {} if changes else {'noise': 0.0, 'corruption': 0.0}
     return augmentation.VectorViews(
-      source.mean,
-      source.stddev,
-      noise=(settings.vector_noise or 0.0) if changes else 0.0,
-      # None where the process takes no strong view.
-      corruption=(settings.vector_corruption or 0.0) if changes else 0.0,
-      columns=source.columns,
+      source.mean, source.stddev, columns=source.columns, **none
     )
   if source.form == 'tokens':
-    if not changes:
-      return augmentation.TokenViews(0.0, 0.0, 0)
-    return augmentation.TokenViews(
-      settings.token_dropout,
-      # None where the process takes no strong view.
-      settings.strong_token_dropout or 0.0,
-      settings.token_shuffle or 0,
-    )
+    none = {'weak_dropout': 0.0, 'strong_dropout': 0.0, 'shuffle': 0}
+    return augmentation.TokenViews(**({} if changes else none))
   if not augments:
     return augmentation.PlainViews()
   if not changes:

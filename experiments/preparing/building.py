@@ -7,9 +7,10 @@ from datasets.records import split_manifest
 from datasets.store import client_store
 from experiments.artifacts import run_folder
 from experiments.config.usage import UsageError
-from experiments.parts import aggregators, networks, optimizers, views
+from experiments.parts import aggregators, optimizers, views
 from experiments.preparing import cohort, hardware
 from experiments.preparing import data as data_lib
+from tff_ssl import models
 from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.objectives.supervised import BALANCED, CLASS_WEIGHTS
 from tff_ssl.objectives.two_experts import TRUTH
@@ -51,16 +52,16 @@ class Run:
       ValueError, TypeError: If data are missing, or it cannot be run as asked.
     """
     hardware.set_up_tensorflow(settings.device)
-    hardware.warn_of_slow_precision(settings.precision)
     spec = settings.chosen['process']
     data = data_lib.prepare(settings)
     settings = cohort.fit(settings, data.partition)
     cohort.check_separation(settings, data.partition)
     settings = cohort.fit_noise(settings, data.partition.num_clients)
-    model = networks.build(
-      settings,
+    model = models.build(
+      settings.model,
       data.store.input_shape,
       data.source.num_classes,
+      settings.norm,
       data.source.num_tokens,
     )
     own_views = views.build(settings, spec, data.source)

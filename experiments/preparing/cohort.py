@@ -76,8 +76,6 @@ def draw(settings, data) -> Draw:
     settings.client_sampling or 'uniform',
     num_clients=data.partition.num_clients,
     clients_per_round=settings.clients_per_round or 0,
-    seed=settings.seed,
-    rounds_per_day=settings.rounds_per_day or 1,
   )
 
 
@@ -149,7 +147,7 @@ def account(settings, num_clients: int):
 
 def _assumptions(settings, num_clients):
   """Returns the fields of the account, all but the noise."""
-  kinds = {'uniform': 'fixed', 'poisson': 'poisson', 'daytime': 'none'}
+  kinds = {'uniform': 'fixed', 'poisson': 'poisson'}
   rests = (settings.min_separation or 1) > 1
   return {
     'clients_per_round': settings.clients_per_round,

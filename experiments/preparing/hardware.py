@@ -1,4 +1,4 @@
-"""What this machine's processor can do, and how TensorFlow uses it."""
+"""How TensorFlow uses this machine."""
 
 from __future__ import annotations
 
@@ -10,25 +10,17 @@ from etils import epy
 with epy.lazy_imports():
   import tensorflow as tf
 
-  from tff_ssl import doctor
   from tff_ssl.simulation import contexts
 
-# Processor flags that make bfloat16 arithmetic faster than float32.
-_FAST_BFLOAT16 = ('amx_bf16', 'avx512_bf16')
 
-
-def choose_kernels(
-  precision: str | None, clients_per_round: int | None
-) -> None:
+def choose_kernels(clients_per_round: int | None) -> None:
   """Lets TensorFlow compute clients fast, unless the user has chosen.
 
   To be called before it is imported.
   """
   # TensorFlow takes oneDNN by itself on processors with AVX512_VNNI or later
-  # alone; those with AVX2 gain, too (docs/explanation/speed.md). It has no
-  # kernels for bfloat16 on processors without AVX512.
-  if precision != 'bfloat16':
-    os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')
+  # alone; those with AVX2 gain, too (docs/explanation/speed.md).
+  os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')
   # Clients are computed side by side.
   cores = len(os.sched_getaffinity(0))
   threads = max(1, cores // max(1, clients_per_round or cores))
@@ -55,15 +47,3 @@ def _is_no_false_alarm(record: logging.LogRecord) -> bool:
   one.
   """
   return 'Object was never used' not in record.getMessage()
-
-
-def warn_of_slow_precision(precision: str) -> None:
-  """Logs a warning where `precision` is slower than float32 here."""
-  if precision == 'bfloat16' and not doctor.processor_flags() & set(
-    _FAST_BFLOAT16
-  ):
-    logging.getLogger(__name__).warning(
-      '--precision=bfloat16 is slower than float32 on this processor: it has '
-      'none of %s.',
-      ', '.join(_FAST_BFLOAT16),
-    )

@@ -16,9 +16,8 @@ import tensorflow_federated as tff
 
 from datasets.sources.own import text
 from experiments.artifacts import checkpoints, exported_models, run_folder
-from experiments.parts import networks
 from experiments.preparing import hardware
-from tff_ssl import augmentation
+from tff_ssl import augmentation, models
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -49,7 +48,6 @@ class Description:
 
   model: str
   norm: str
-  precision: str
   input_shape: list[int]
   num_classes: int
   mean: list[float] | None
@@ -87,7 +85,6 @@ def describe(opened) -> Description:
   return Description(
     settings.model,
     settings.norm,
-    settings.precision,
     list(opened.data.store.input_shape),
     source.num_classes,
     list(views.mean) if is_standardised else None,
@@ -173,10 +170,11 @@ class _Classifier(tf.Module):
     self.non_trainable = [
       tf.Variable(value, trainable=False) for value in weights.non_trainable
     ]
-    model = networks.build(
-      description,
+    model = models.build(
+      description.model,
       description.input_shape,
       description.num_classes,
+      description.norm,
       description.num_tokens,
     )
     views, takes = description.views, description.takes

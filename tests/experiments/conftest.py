@@ -39,16 +39,16 @@ def export_of(tmp_path_factory):
   It is from a folder with what `experiments.export` reads of a run's.
   """
   from experiments.artifacts import checkpoints, run_folder
-  from experiments.parts import networks
   from experiments.running import classifiers
+  from tff_ssl import models
 
   def export(class_names):
     run_dir = tmp_path_factory.mktemp('exported')
     description = classifiers.Description(
-      *('dense', 'none', 'float32', [4, 5, 1], 3, [0.5], [0.25], 0),
+      *('dense', 'none', [4, 5, 1], 3, [0.5], [0.25], 0),
       class_names=class_names,
     )
-    model = networks.build(description, (4, 5, 1), 3)
+    model = models.build('dense', (4, 5, 1), 3, 'none')
     packed = classifiers.pack(description, model.initial_weights(3))
     checkpoints.CheckpointManager(run_dir / run_folder.CHECKPOINTS, 0, {}).save(
       1, 1, files={classifiers.FILE: packed}

@@ -331,7 +331,6 @@ OTHER_TEXTS = {
   'process': 'fedavg',
   'model': 'small_cnn',
   'norm': 'group',
-  'precision': 'bfloat16',
   'schedule': 'cosine',
 }
 
@@ -384,7 +383,7 @@ def test_a_run_that_collapses_is_stopped_and_goes_on(cache, tmp_path, capsys):
   assert metrics_of(tmp_path)['is_collapsing'].tolist() == [1, 1]
 
 
-# Each norm, precision and schedule runs.
+# Each norm and schedule runs.
 
 
 @pytest.mark.runs
@@ -395,10 +394,7 @@ def test_a_run_that_collapses_is_stopped_and_goes_on(cache, tmp_path, capsys):
     ('fedprox', ('--norm=group', '--clients_per_round=3')),
     (
       'fedavg_ssfl',
-      (
-        *('--precision=bfloat16', '--schedule=cosine'),
-        '--server_warmup_rounds=0',
-      ),
+      ('--schedule=cosine', '--server_warmup_rounds=0'),
     ),
   ],
 )

@@ -84,7 +84,7 @@ def test_a_resumed_run_knows_who_rests(cache, train_and_resume):
   _, whole, cut = train_and_resume(
     *FLAGS,
     *('--process=fedavg', cache, '--total_rounds=5', '--clients_per_round=2'),
-    *('--client_sampling=daytime', '--rounds_per_day=3', '--min_separation=4'),
+    '--min_separation=4',
   )
   table = pd.read_csv(whole / 'participation.csv')
   pd.testing.assert_frame_equal(table, pd.read_csv(cut / 'participation.csv'))

@@ -16,7 +16,6 @@ with epy.lazy_api_imports(globals()):
   from tff_ssl.aggregators.recommended import no_metrics, secure_metrics
   from tff_ssl.aggregators.robust_means import (
     CollectingFactory,
-    GeometricMedianFactory,
     MedianFactory,
     TrimmedMeanFactory,
   )
@@ -24,7 +23,6 @@ with epy.lazy_api_imports(globals()):
 
 __all__ = [
   'CollectingFactory',
-  'GeometricMedianFactory',
   'GroupMeanFactory',
   'MedianFactory',
   'NormalizedMeanFactory',

@@ -118,12 +118,6 @@ AGGREGATORS: Registry[AggregatorSpec] = Registry(
       sees_clients=True,
     ),
     AggregatorSpec(
-      'geometric_median',
-      'The point nearest to all clients; the server sees them.',
-      lambda: robust_means.GeometricMedianFactory(),
-      sees_clients=True,
-    ),
-    AggregatorSpec(
       'compressed',
       'As robust, and large tensors are sent in 8 bits.',
       lambda: compat.compression_aggregator(),
@@ -222,8 +216,8 @@ def recommended_aggregator(
   Processes with groups take the same: they aggregate by group with it.
 
   Args:
-    name: 'mean', 'clip', 'robust', 'median', 'trimmed_mean',
-      'geometric_median', 'compressed', 'dp', 'secure' or 'secure_dp'.
+    name: 'mean', 'clip', 'robust', 'median', 'trimmed_mean', 'compressed',
+      'dp', 'secure' or 'secure_dp'.
     clients_per_round: C, which 'dp' and 'secure_dp' divide by.
     **settings: `clip_norm` of 'clip', 'dp' and 'secure_dp', `noise_multiplier`
       of the latter two, `trimmed_share` of 'trimmed_mean'.

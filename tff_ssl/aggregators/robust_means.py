@@ -9,11 +9,6 @@ stands here depends, in each round, on the bulk of the clients:
   * `TrimmedMeanFactory`: the mean of each coordinate without its smallest and
     largest values (Yin et al., Definition 2). It holds while no more clients
     are bad than values are left out on each side.
-  * `GeometricMedianFactory`: the point with the least sum of distances to the
-    clients' values (Pillutla, Kakade and Harchaoui, Robust Aggregation for
-    Federated Learning, IEEE Transactions on Signal Processing 70, 2022, Eq. 4).
-    It holds while fewer than half of the clients are bad, and, unlike the
-    others, does not depend on the axes.
 
 All clients count alike, whatever their weights: a client may claim any weight,
 and a bad one would claim a large one. A weight says only whether a client
@@ -62,18 +57,13 @@ class CollectingFactory(tff.aggregators.WeightedAggregationFactory):
           measurements=<>@SERVER>)
   ```
 
-  where V is a structure of float tensors. A subclass says in `reduce` what
-  becomes of the values.
+  where V is a structure of float tensors. A subclass says in `of_sorted` what
+  becomes of the values of a coordinate.
   """
 
   @abc.abstractmethod
-  def reduce(self, rows: tf.Tensor) -> tf.Tensor:
-    """Returns one value, `[blocks, width]`, for those of several clients.
-
-    Args:
-      rows: Float tensor `[n, blocks, width]`, n >= 1: the values, each as a
-        matrix, which may end in zeros that belong to no coordinate.
-    """
+  def of_sorted(self, values: tf.Tensor) -> tf.Tensor:
+    """Returns one number for each row of `[coordinates, n]`, ascending."""
 
   def create(
     self, value_type: compat.Type, weight_type: compat.Type
@@ -95,7 +85,7 @@ class CollectingFactory(tff.aggregators.WeightedAggregationFactory):
 
     def report(rows, tags):
       del tags
-      return layout.unpack(self._reduce_any(rows))
+      return layout.unpack(self._reduce(rows))
 
     return _create(
       to_member,
@@ -123,7 +113,7 @@ class CollectingFactory(tff.aggregators.WeightedAggregationFactory):
 
     def report(rows, groups):
       means = tf.map_fn(
-        lambda group: self._reduce_any(
+        lambda group: self._reduce(
           tf.boolean_mask(rows, tf.equal(groups, group))
         ),
         tf.range(num_groups),
@@ -148,33 +138,31 @@ class CollectingFactory(tff.aggregators.WeightedAggregationFactory):
       ),
     )
 
-  def _reduce_any(self, rows):
-    """Returns `reduce` of the rows; zero where there are none."""
+  def _reduce(self, rows):
+    """Returns one value, `[blocks, width]`, for those of several clients.
+
+    It is zero where there are none. Of the rows, `[n, blocks, width]`, each is
+    a client's value as a matrix, which may end in zeros that belong to no
+    coordinate.
+    """
     shape = rows.shape[1:]
+
+    def reduce():
+      return tf.map_fn(
+        lambda block: self.of_sorted(tf.sort(tf.transpose(rows[:, block]))),
+        tf.range(rows.shape[1]),
+        fn_output_signature=tf.TensorSpec(rows.shape[2:], rows.dtype),
+        parallel_iterations=1,
+      )
+
     return tf.cond(
       tf.shape(rows)[0] > 0,
-      lambda: tf.ensure_shape(self.reduce(rows), shape),
+      lambda: tf.ensure_shape(reduce(), shape),
       lambda: tf.zeros(shape, rows.dtype),
     )
 
 
-class _ByCoordinate(CollectingFactory):
-  """Depends on the sorted values of each coordinate."""
-
-  @abc.abstractmethod
-  def of_sorted(self, values: tf.Tensor) -> tf.Tensor:
-    """Returns one number for each row of `[coordinates, n]`, ascending."""
-
-  def reduce(self, rows: tf.Tensor) -> tf.Tensor:
-    return tf.map_fn(
-      lambda block: self.of_sorted(tf.sort(tf.transpose(rows[:, block]))),
-      tf.range(rows.shape[1]),
-      fn_output_signature=tf.TensorSpec(rows.shape[2:], rows.dtype),
-      parallel_iterations=1,
-    )
-
-
-class MedianFactory(_ByCoordinate):
+class MedianFactory(CollectingFactory):
   """The median of each coordinate over the clients of a round.
 
   Of an even number of values it is the mean of the middle two. What it shows
@@ -189,7 +177,7 @@ class MedianFactory(_ByCoordinate):
     return 0.5 * values[:, (n - 1) // 2] + 0.5 * values[:, n // 2]
 
 
-class TrimmedMeanFactory(_ByCoordinate):
+class TrimmedMeanFactory(CollectingFactory):
   """The mean of each coordinate without its smallest and largest values.
 
   Of n clients, the floor(`trimmed_share` n) smallest and as many largest values
@@ -232,87 +220,6 @@ class TrimmedMeanFactory(_ByCoordinate):
     cut = share.numerator * tf.cast(n, tf.int64) // share.denominator
     cut = tf.cast(cut, tf.int32)
     return tf.reduce_mean(values[:, cut : n - cut], axis=1)
-
-
-class GeometricMedianFactory(CollectingFactory):
-  """The point with the least sum of Euclidean distances to the clients' values.
-
-  A value is all tensors of the structure as one vector x_i. The smoothed
-  Weiszfeld algorithm repeats
-
-  ```
-  v <- sum_i b_i x_i / sum_i b_i,    b_i = 1 / max(nu, ||v - x_i||)
-  ```
-
-  Each v is a mean of the x_i, so that its distances follow from their inner
-  products alone. They are computed once, in double precision: repetitions cost
-  next to nothing, whatever the size of the model. The paper's start is the
-  mean, from which a far client is left behind only step by step. Here the first
-  b_i belong to the distance within which a majority of clients lies around x_i.
-
-  What it shows and whom it counts stand in the module; its type, in
-  `CollectingFactory`.
-
-  Source: Pillutla, Kakade and Harchaoui, Robust Aggregation for Federated
-  Learning (IEEE Transactions on Signal Processing 70, 2022, arXiv 1912.13445),
-  Algorithm 2, with alpha_i equal.
-  """
-
-  def __init__(self, iterations: int = 100, smoothing: float = 1e-6):
-    """Initializes the factory.
-
-    Args:
-      iterations: R >= 1, repetitions.
-      smoothing: nu > 0, in the unit of the values: a smaller distance counts as
-        this one.
-
-    Raises:
-      ValueError: If an argument is out of range.
-    """
-    checks.integers_at_least(1, iterations=iterations)
-    checks.numbers_at_least(0, above=True, smoothing=smoothing)
-    self._iterations = int(iterations)
-    self._smoothing = float(smoothing)
-
-  def reduce(self, rows: tf.Tensor) -> tf.Tensor:
-    products = _inner_products(rows)
-    squares = tf.linalg.diag_part(products)
-
-    def shares(squared_distances):
-      # Rounding may leave a distance of zero below zero.
-      distances = tf.sqrt(tf.maximum(squared_distances, 0.0))
-      inverse = 1 / tf.maximum(distances, self._smoothing)
-      return inverse / tf.reduce_sum(inverse)
-
-    def improve(share, _):
-      mixed = tf.linalg.matvec(products, share)
-      return shares(tf.tensordot(share, mixed, 1) - 2 * mixed + squares)
-
-    between = squares[:, tf.newaxis] - 2 * products + squares
-    majority = tf.shape(rows)[0] // 2
-    share = tf.foldl(
-      improve,
-      tf.range(self._iterations),
-      shares(tf.sort(between)[:, majority]),
-      parallel_iterations=1,
-    )
-    return tf.tensordot(tf.cast(share, rows.dtype), rows, 1)
-
-
-def _inner_products(rows):
-  """Returns the inner products of all pairs of rows, `float64 [n, n]`."""
-
-  def add(total, block):
-    part = tf.cast(rows[:, block], tf.float64)
-    return total + tf.matmul(part, part, transpose_b=True)
-
-  n = tf.shape(rows)[0]
-  return tf.foldl(
-    add,
-    tf.range(rows.shape[1]),
-    tf.zeros([n, n], tf.float64),
-    parallel_iterations=1,
-  )
 
 
 class _Layout:

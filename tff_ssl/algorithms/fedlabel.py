@@ -37,8 +37,8 @@ defaults:
   trains on labels: the paper does not say. Views without a crop make it
   plainer, for psi too;
 * both experts see the example as it is, which is x in Eq. 3;
-* Eq. 8 divides by all unlabelled examples (`unlabelled_mean`), and one that
-  fails the threshold adds nothing, since it has no label to be trained on or
+* Eq. 8 divides by all unlabelled examples, and one that fails the threshold
+  adds nothing, since it has no label to be trained on or
   agreed with;
 * the number of rounds is not in the paper either: the recipes' 500, and 200 for
   few clients, are ours.

@@ -51,7 +51,6 @@ class Purpose(enum.IntEnum):
   DROP_OUT = 0x5A3D
   STRAGGLER = 0x5A3E
   CORRUPT = 0x5A3F
-  DAYTIME = 0x5A40
 
 
 def generator(purpose: Purpose, seed: int, *when: int) -> np.random.Generator:

@@ -33,11 +33,7 @@ with epy.lazy_imports():
 # Quarter turns of an image.
 _TURNS = 4
 
-RECONSTRUCTION_LOSSES = (
-  'binary_crossentropy',
-  'mean_squared_error',
-  'linear_mean_squared_error',
-)
+RECONSTRUCTION_LOSSES = ('binary_crossentropy', 'linear_mean_squared_error')
 
 
 class ProxyTask(abc.ABC):
@@ -93,9 +89,9 @@ class Reconstruction(ProxyTask):
   """To give the example back: an autoencoder.
 
   Attributes:
-    loss: 'binary_crossentropy' between pixels in [0, 1] (the label-hungry
-      paper's), or 'mean_squared_error'; either is the mean over an example's
-      pixels. The decoder's outputs are logits, their sigmoid is the image. Or
+    loss: Of an example, the mean over its pixels or features.
+      'binary_crossentropy' between pixels in [0, 1] (the label-hungry paper's):
+      the decoder's outputs are logits, their sigmoid is the image. Or
       'linear_mean_squared_error', for features of any size: the decoder's
       outputs are the features themselves.
   """
@@ -118,8 +114,8 @@ class Reconstruction(ProxyTask):
         f'The head gives images of shape {outputs.shape[1:]}, but examples '
         f'have {targets.shape[1:]}: build it for these.'
       )
-    if self.loss != 'binary_crossentropy':
-      errors = tf.square(self.reconstruct(outputs) - targets)
+    if self.loss == 'linear_mean_squared_error':
+      errors = tf.square(outputs - targets)
     else:
       errors = tf.nn.sigmoid_cross_entropy_with_logits(targets, outputs)
     return tf.reduce_mean(errors, axis=tuple(range(1, errors.shape.rank)))
@@ -219,7 +215,6 @@ class Words(ProxyTask):
 PROXY_TASKS: Mapping[str, ProxyTask] = types.MappingProxyType(
   {
     'reconstruction': Reconstruction(),
-    'reconstruction_mse': Reconstruction('mean_squared_error'),
     'reconstruction_of_features': Reconstruction('linear_mean_squared_error'),
     'rotation': Rotation(),
     'words': Words(),
@@ -230,8 +225,8 @@ PROXY_TASK = Setting(
   'proxy_task',
   str,
   'What encoders learn without labels: reconstruction (binary cross-entropy), '
-  'reconstruction_mse, reconstruction_of_features (squared error of numbers '
-  'that are no pixels), rotation or words (which words a text has).',
+  'reconstruction_of_features (squared error of numbers that are no pixels), '
+  'rotation or words (which words a text has).',
   default='reconstruction',
   choices=tuple(PROXY_TASKS),
   parse=PROXY_TASKS.__getitem__,

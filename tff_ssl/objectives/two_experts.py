@@ -68,8 +68,8 @@ _SETTINGS = (
   Setting(
     'expert_view',
     str,
-    'The view that the experts see: plain, weak or strong.',
-    choices=('plain', 'weak', 'strong'),
+    'The view that the experts see: plain or strong.',
+    choices=('plain', 'strong'),
     used_when=(_PREDICTED,),
   ),
   Setting(
@@ -78,20 +78,6 @@ _SETTINGS = (
     'The view of the consistency term: plain or strong.',
     choices=('plain', 'strong'),
     used_when=(_BOTH, _WEIGHED),
-  ),
-  Setting(
-    'kl_direction',
-    str,
-    'The divergence in the consistency: printed or reverse.',
-    choices=('printed', 'reverse'),
-    used_when=(_BOTH, _WEIGHED),
-  ),
-  Setting(
-    'unlabelled_mean',
-    str,
-    'What the loss is a mean over: all unlabelled examples, or those that '
-    'passed the threshold.',
-    choices=('all', 'passed'),
   ),
 )
 
@@ -109,9 +95,10 @@ class Experts(NamedTuple):
 class TwoExperts(Checked):
   """The mean of the loss above over a minibatch (Eq. 8).
 
-  Its anchors are `Experts`. Examples that fail the threshold add nothing, and
-  do not go through the model that is trained, unless batch normalisation needs
-  them.
+  It is the mean over all unlabelled examples, so that a step is small where few
+  pass the threshold, as in FixMatch. Those that fail it do not go through the
+  model that is trained, unless batch normalisation needs them. The anchors are
+  `Experts`.
 
   Attributes:
     views: Gives the plain, the weak and the strong view
@@ -124,14 +111,10 @@ class TwoExperts(Checked):
     experts: 'both', or one alone, 'global' or 'local' (Figure 2), which leaves
       no s- to be consistent with. Or 'truth': each example has its true label
       (`true_y`, which a simulation hides), whatever the threshold.
-    expert_view: The view that the experts see: 'plain' (x in Eq. 3), 'weak', or
+    expert_view: The view that the experts see: 'plain' (x in Eq. 3), or
       'strong', of which Appendix A speaks.
     consistency_view: The view on which the model is compared with s-: 'plain'
       (x in Eq. 6), or 'strong', which saves a forward pass.
-    kl_direction: 'printed', KL(f, s-), or 'reverse', KL(s-, f).
-    unlabelled_mean: What the sum of losses is divided by: 'all' unlabelled
-      examples, as Eq. 8 has it, so that a step is small where few pass the
-      threshold, as in FixMatch; or those that 'passed' it.
   """
 
   views: protocols.Views
@@ -141,8 +124,6 @@ class TwoExperts(Checked):
   experts: str = 'both'
   expert_view: str = 'plain'
   consistency_view: str = 'plain'
-  kl_direction: str = 'printed'
-  unlabelled_mean: str = 'all'
 
   metric_names = (
     *('unlabelled_loss', 'mask_rate', 'pseudo_label_accuracy'),
@@ -155,9 +136,7 @@ class TwoExperts(Checked):
       return self._with_true_labels(predict, batch, seed)
     strong = self.views.strong(batch['x'], randomness.fold_in(seed, 0))
     plain = self.views.plain(batch['x'])
-    seen = {'plain': plain, 'strong': strong}.get(self.expert_view)
-    if seen is None:
-      seen = self.views.weak(batch['x'], randomness.fold_in(seed, 1))
+    seen = strong if self.expert_view == 'strong' else plain
     expert_logits = [predict.at(weights, seen) for weights in anchors]
     of_global, of_local = (
       tf.nn.softmax(tf.cast(logits, tf.float32)) for logits in expert_logits
@@ -183,7 +162,8 @@ class TwoExperts(Checked):
       # At most 1; 0 where no expert is confident.
       ratio = tf.math.divide_no_nan(self._h(other), self._h(chosen))
       weight = self.consistency_weight * ratio
-      each += agrees * weight * self._divergence(logits, other)
+      expert = tf.math.log(tf.maximum(other, _EPSILON))
+      each += agrees * weight * losses.divergence(logits, expert)
     return self._mean(each, labels, mask, batch, mask * is_local, agrees)
 
   def _with_true_labels(self, predict, batch, seed):
@@ -205,9 +185,8 @@ class TwoExperts(Checked):
     """Returns the mean of the examples' losses, and the metrics."""
     total, size = tf.reduce_sum(each), tf.cast(tf.size(each), tf.float32)
     passed = tf.reduce_sum(mask)
-    count = size if self.unlabelled_mean == 'all' else passed
-    return total / tf.maximum(count, 1.0), collections.OrderedDict(
-      unlabelled_loss=(total, count),
+    return total / tf.maximum(size, 1.0), collections.OrderedDict(
+      unlabelled_loss=(total, size),
       mask_rate=(passed, size),
       pseudo_label_accuracy=losses.pseudo_label_accuracy(labels, mask, batch),
       local_expert_rate=(tf.reduce_sum(is_local), passed),
@@ -233,10 +212,3 @@ class TwoExperts(Checked):
       tf.math.xlogy(probabilities, probabilities), axis=-1
     )
     return tf.maximum(negative + tf.math.log(num_classes), 0.0)
-
-  def _divergence(self, logits, other):
-    """Returns the Kullback-Leibler divergence of each example, in nats."""
-    expert = tf.math.log(tf.maximum(other, _EPSILON))
-    if self.kl_direction == 'printed':
-      return losses.divergence(logits, expert)
-    return losses.divergence(expert, logits)

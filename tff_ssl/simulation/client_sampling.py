@@ -8,7 +8,6 @@ works without TensorFlow.
 """
 
 import dataclasses
-import math
 from collections.abc import Collection
 
 import numpy as np
@@ -20,7 +19,7 @@ KEY_FIELDS = ('client', 'group', 'slot', 'start_group')
 # What keys have at their end where faults of clients are simulated
 # (`client_faults`).
 FAULT_FIELDS = ('corrupt', 'work')
-KINDS = ('uniform', 'poisson', 'daytime')
+KINDS = ('uniform', 'poisson')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,13 +28,9 @@ class Draw:
 
   Attributes:
     kind: 'uniform': C clients, without replacement. 'poisson': each client by
-      itself, with the probability C / K, so that C is a mean. 'daytime': C
-      clients without replacement, with probabilities in proportion to their
-      `availability`.
+      itself, with the probability C / K, so that C is a mean.
     num_clients: K.
     clients_per_round: C <= K.
-    seed: The run's seed, for 'daytime'.
-    rounds_per_day: For 'daytime'.
 
   Raises:
     ValueError: If the kind is unknown.
@@ -44,42 +39,23 @@ class Draw:
   kind: str
   num_clients: int
   clients_per_round: int
-  seed: int = 0
-  rounds_per_day: int = 24
 
   def __post_init__(self):
     checks.choice(KINDS, kind=self.kind)
 
   def __call__(
-    self, rng: np.random.Generator, round_num: int, resting: Collection[int]
+    self, rng: np.random.Generator, resting: Collection[int]
   ) -> np.ndarray:
     """Returns the indices of the clients that are invited to a round.
 
     Those that are `resting` cannot be.
     """
     clients, size = self.num_clients, self.clients_per_round
-    if self.kind == 'daytime':
-      weights = self.availability(round_num)
-      weights[list(resting)] = 0
-      shares = weights / weights.sum()
-      return rng.choice(clients, size, replace=False, p=shares)
     if self.kind == 'poisson':
       drawn, size = np.flatnonzero(rng.random(clients) < size / clients), None
     else:
       drawn = rng.permutation(clients)
     return drawn[~np.isin(drawn, list(resting))][:size]
-
-  def availability(self, round_num: int) -> np.ndarray:
-    """Returns how available each client is at the time of day of a round.
-
-    It is (1 + cos(2 pi (t - p_k))) / 2, `float64 [K]`, with t the time of day
-    and p_k the time at which client k is idle most, both as shares of a day.
-    p_k is uniform. Such availability in cycles is described in Eichner et al.
-    (arXiv 1904.10120).
-    """
-    phases = generator(Purpose.DAYTIME, self.seed).random(self.num_clients)
-    time = round_num / self.rounds_per_day
-    return (1 + np.cos(2 * math.pi * (time - phases))) / 2
 
 
 def sample_keys(
@@ -133,7 +109,7 @@ def sample_keys(
 
   def draw_at(at_round, *attempts):
     rng = generator(Purpose.PARTICIPANTS, seed, at_round, *attempts)
-    return draw(rng, at_round, resting)
+    return draw(rng, resting)
 
   clients = draw_at(round_num, attempt) if attempt else draw_at(round_num)
   slots = np.arange(len(clients))

@@ -96,7 +96,6 @@ def test_a_ledger_of_another_run_is_refused(tmp_path):
   [
     ({}, 'fixed'),
     ({'client_sampling': 'poisson'}, 'poisson'),
-    ({'client_sampling': 'daytime'}, 'none'),
     ({'min_separation': 5}, 'none'),
   ],
 )

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from datasets.sources import catalogue
 from experiments.config import settings
-from experiments.parts import networks, views
+from experiments.parts import views
+from tff_ssl import models
 
 _FORM = (8, 8, 1), 10
 
@@ -32,34 +33,9 @@ def build_views(made, source):
   return views.build(made, made.chosen['process'], source)
 
 
-@pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
-def test_weights_are_float32_and_the_policy_comes_back(precision):
-  earlier = tf.keras.mixed_precision.global_policy().name
-  model = networks.build(make(precision=precision), *_FORM)
-  assert tf.keras.mixed_precision.global_policy().name == earlier
-  weights = model.initial_weights(0)
-  assert [w.dtype for w in weights.trainable] == [np.float32] * 4
-  shapes = [w.shape for w in weights.trainable]
-  assert shapes == [(64, 200), (200,), (200, 10), (10,)]
-  images, exact_model = tf.ones([2, 8, 8, 1]), networks.build(make(), *_FORM)
-  (logits, _), (exact, _) = (
-    each.predict(weights.trainable, [], images, training=False)
-    for each in (model, exact_model)
-  )
-  assert logits.dtype == tf.float32
-  assert np.any(logits != exact) == (precision == 'bfloat16')
-
-
-def test_policy_comes_back_after_a_failure():
-  earlier = tf.keras.mixed_precision.global_policy().name
-  with pytest.raises((ValueError, TypeError, IndexError)):
-    networks.build(make(precision='bfloat16', model='small_cnn'), (), 10)
-  assert tf.keras.mixed_precision.global_policy().name == earlier
-
-
 @pytest.mark.parametrize('norm, statistics', [('group', 0), ('batch', 2)])
 def test_norm_reaches_the_model(norm, statistics):
-  model = networks.build(make(norm=norm), *_FORM)
+  model = models.build('dense', *_FORM, make(norm=norm).norm)
   weights = model.initial_weights(0)
   assert len(weights.trainable) == 6
   assert len(weights.non_trainable) == statistics

@@ -8,7 +8,7 @@ from tff_ssl.augmentation import views
 _BAD = {
   objectives.TwoExperts: [
     *(('threshold', 2.0), ('threshold', -0.1), ('consistency_weight', -1)),
-    *(('confidence', 'mean'), ('experts', 'none'), ('kl_direction', 'x')),
+    *(('confidence', 'mean'), ('experts', 'none'), ('expert_view', 'x')),
   ],
   objectives.InterClientConsistency: [
     *(('threshold', 2.0), ('inter_client_weight', -1.0), ('l1_weight', 'much')),

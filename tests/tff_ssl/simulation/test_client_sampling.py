@@ -106,15 +106,13 @@ def test_groups_do_not_change_who_takes_part(redeal):
 
 
 def _build(kind, clients_per_round=_C):
-  return client_sampling.Draw(kind, _K, clients_per_round, seed=2)
+  return client_sampling.Draw(kind, _K, clients_per_round)
 
 
 def _drawn(kind, rounds, resting=()):
   """Returns the participants of some rounds."""
   draw = _build(kind)
-  return [
-    draw(np.random.default_rng([7, n]), n, resting) for n in range(rounds)
-  ]
+  return [draw(np.random.default_rng([7, n]), resting) for n in range(rounds)]
 
 
 def test_uniform_is_what_sampling_does_by_default():
@@ -140,32 +138,7 @@ def test_poisson_draws_each_client_by_itself():
     _sample(1, num_groups=2, draw=_build('poisson'))
 
 
-def test_by_day_clients_come_at_their_time():
-  """With one client in a round, the shares are those of availability."""
-  day, rounds = 4, 4000
-  draw = client_sampling.Draw('daytime', _K, 1, seed=2, rounds_per_day=day)
-  counts = np.zeros([day, _K])
-  for n in range(rounds):
-    (client,) = draw(np.random.default_rng([7, n]), n, ())
-    counts[n % day, client] += 1
-  phases = []
-  for time in range(day):
-    shares = draw.availability(time)
-    phases.append(2 * shares - 1)
-    often = shares > 0.05
-    seen, shares = counts[time, often], shares[often]
-    expected = seen.sum() * shares / shares.sum()
-    assert scipy.stats.chisquare(seen, expected).pvalue > 1e-3
-  # Cosines of times a quarter of a day apart: half a day later, the opposite.
-  np.testing.assert_allclose(phases[0], np.negative(phases[2]), atol=1e-12)
-  np.testing.assert_allclose(
-    np.square(phases[0]) + np.square(phases[1]), 1, atol=1e-12
-  )
-  again = 2 * draw.availability(day) - 1
-  np.testing.assert_allclose(again, phases[0], atol=1e-12)
-
-
-@pytest.mark.parametrize('kind', ['uniform', 'poisson', 'daytime'])
+@pytest.mark.parametrize('kind', ['uniform', 'poisson'])
 def test_who_rests_is_not_drawn(kind):
   resting = np.arange(12)
   for clients in _drawn(kind, 50, resting):
