@@ -20,7 +20,7 @@ COMMAND = side_commands.Command(
   'Runs the rows of a published table, each with all its seeds, and compares '
   'the results with the published figures. Finished runs are skipped, '
   'interrupted ones resumed.',
-  '--table=ssfl_table2 --rows=c10_s2 --scale=0.1',
+  '--table=gain_writers --seeds=0 --scale=0.1',
   (
     side_commands.TABLE,
     side_commands.ROWS,

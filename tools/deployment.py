@@ -146,11 +146,12 @@ def text(rows: Sequence[Mapping[str, str]]) -> str:
     f'`{COMMAND}` builds and runs each process on tiny data and writes this '
     'page.',
     '',
-    'Down and up is what a client receives and sends in a round, and what '
-    'client and server keep, in sizes of the model. A column of an aggregator '
-    'says whether a round runs with it (`tff_ssl.recommended_aggregator`). The '
-    'last one: which sums over clients the server sees in the clear when model '
-    'deltas and metrics are summed securely.',
+    'Down and up are what a client receives and sends in a round. These, and '
+    'what client and server keep, are in sizes of the model. A column with the '
+    'name of an aggregator says whether a round runs with it '
+    '(`tff_ssl.recommended_aggregator`). The last column: which sums over '
+    'clients the server sees in the clear when model deltas and metrics are '
+    'summed securely.',
     '',
     *(f'| {" | ".join(cells)} |' for cells in (heads, ['---'] * len(heads))),
     *(f'| {" | ".join(cells)} |' for cells in table),

@@ -329,7 +329,7 @@ def _check(values) -> None:
 SPECS = (
   ProcessSpec(
     'fedmatch',
-    'Weights sigma + psi, the clients with like models help each other.',
+    'Weights sigma + psi; clients with similar models help each other.',
     build_fedmatch,
     (*SETTINGS, shared.LABELLED_BATCH_SIZE),
     source=_SOURCE,

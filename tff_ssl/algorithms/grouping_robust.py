@@ -140,7 +140,7 @@ def _derive(values, given):
 
 SPEC = ProcessSpec(
   'grouping_robust',
-  'Grouping in which an average of the received model labels, and the server '
+  'Grouping with pseudo-labels of an average of the received model; the server '
   'trains last.',
   build_grouping_robust,
   (
