@@ -59,7 +59,7 @@ def changed_paths() -> list[str]:
 def processes_of(page: str) -> list[str]:
   """Names of the processes that a page of `tff_ssl/algorithms` makes."""
   module = getattr(algorithms, page, None)
-  own = getattr(module, 'SPECS', None) or [getattr(module, 'SPEC', None)]
+  own = algorithms.records(module)
   return [
     name
     for name, spec in algorithms.PROCESSES.items()

@@ -18,8 +18,7 @@ from tff_ssl.common.setting import Setting, check_arguments
 with epy.lazy_imports():  # When they are used: help and errors come at once.
   import tensorflow as tf
 
-  from tff_ssl import templates
-  from tff_ssl.templates import averaging, finalizers
+  from tff_ssl.templates import averaging
 
 SENT_SHARE = Setting('sent_share', float, 'Share sent.', above=0, at_most=1)
 
@@ -44,25 +43,19 @@ def build(model, *, data_spec, wiring=tff_ssl.Wiring(), sent_share=0.1, **more):
   """
   check_arguments([SENT_SHARE], locals())
   training = fed_avg.build_training(model, data_spec=data_spec, **more)
-  of_client = averaging.build_local_update(training.run_task, 'examples')
 
-  def local_update(task):  # What a client does with what it is sent.
-    update, tag = of_client(task)
+  def train(task):  # What a client does with what it is sent.
+    result = training.run_task(task)
+    update = averaging.update_from(task, result, 'examples')
     delta = update.delta
     sent = [largest_entries(each, sent_share) for each in delta.trainable]
-    return update._replace(delta=type(delta)(sent, delta.non_trainable)), tag
+    return update._replace(delta=type(delta)(sent, delta.non_trainable))
 
-  factory = averaging.weighted_factory(wiring.model_aggregator, 'examples')
-  return templates.compose(
-    templates.build_client_work(
-      local_update,
-      templates.initial_weights(model, wiring.seed),
-      data_spec=data_spec,
-      initial_hparams=training.initial_hparams,
-      wiring=wiring,
-    ),
-    create_aggregator=factory.create,  # How the clients' results meet.
-    build_finalizer=finalizers.build_apply_mean_delta,
+  return averaging.compose(  # The server's part is FedAvg's.
+    training,
+    train=train,
+    data_spec=data_spec,
+    client_weighting='examples',
     wiring=wiring,
   )
 

@@ -15,7 +15,6 @@ import tff_ssl
 from experiments import predict, reproduce, run, tune
 from experiments.config import catalogue
 from experiments.tables import recipes
-from tff_ssl.algorithms import PROCESSES
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _README = _ROOT / 'README.md'
@@ -61,13 +60,6 @@ def _commands():
       command = text.replace('\\\n', ' ').split('`')[0].split('  #')[0]
       found.setdefault(' '.join(command.split()), page)
   return found
-
-
-def test_the_table_of_methods_lists_the_registry():
-  _, _, rest = _text(_README).partition('| who has labels |')
-  rows = re.findall(r'^\|[^|]*\|([^|]+)\|', rest.partition('\n\n')[0], re.M)
-  names = [name for row in rows for name in re.findall(r'`(\w+)`', row)]
-  assert sorted(names) == sorted(PROCESSES)
 
 
 def _anchors(page):
@@ -166,13 +158,6 @@ def test_every_public_name_has_an_entry():
     re.MULTILINE,
   )
   assert sorted(entries) == sorted(tff_ssl.__all__)
-
-
-def test_every_method_has_an_explanation():
-  pages = (_ROOT / 'docs' / 'explanation' / 'methods').glob('*.md')
-  text = '\n'.join(map(_text, pages))
-  for name in PROCESSES:
-    assert f'`{name}`' in text, name
 
 
 def test_versions_are_one():

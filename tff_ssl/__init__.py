@@ -1,10 +1,13 @@
 """Semi-supervised federated learning on TensorFlow Federated.
 
-The public names, one per line, with the module that each comes from. Modules
-are imported when a name is first used, for TensorFlow Federated takes seconds.
+The public names, one per line, with the module that each comes from; beside
+them, the builders of all processes and the modules themselves. Modules are
+imported when a name is first used, for TensorFlow Federated takes seconds.
 """
 
-import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Any
 
 __version__ = '0.2.0'
 
@@ -13,26 +16,6 @@ _MODULE_OF = {
   'PROCESSES': 'algorithms',
   'Needs': 'algorithms',
   'ProcessSpec': 'algorithms',
-  'build_data_sharing': 'algorithms.data_sharing',
-  'build_easgd': 'algorithms.own_models',
-  'build_fed_avg': 'algorithms.fed_avg',
-  'build_grouping_at_clients': 'algorithms.grouping',
-  'build_grouping_robust': 'algorithms.grouping_robust',
-  'build_grouping_ssfl': 'algorithms.grouping',
-  'build_fedlabel': 'algorithms.fedlabel',
-  'build_fedllp': 'algorithms.set_baselines',
-  'build_fedmatch': 'algorithms.fedmatch',
-  'build_fedmatch_server': 'algorithms.fedmatch',
-  'build_fedtrinet': 'algorithms.fedtrinet',
-  'build_semifl': 'algorithms.semifl',
-  'build_fednova': 'algorithms.fednova',
-  'build_fedpl': 'algorithms.set_baselines',
-  'build_fedul': 'algorithms.fedul',
-  'build_fixmatch': 'algorithms.fixmatch',
-  'build_overlap_sgd': 'algorithms.own_models',
-  'build_scaffold': 'algorithms.scaffold',
-  'build_ssjo': 'algorithms.label_hungry',
-  'build_sspt': 'algorithms.label_hungry',
   'recommend': 'algorithms.recommendation',
   # How they train, and how they are wired.
   'Corruption': 'plans',
@@ -129,15 +112,24 @@ _MODULE_OF = {
   'stop_workers': 'simulation.worker_context',
 }
 
-__all__ = sorted(_MODULE_OF)
+
+def _builders() -> Mapping[str, Callable[..., Any]]:
+  specs = importlib.import_module(f'{__name__}.algorithms').PROCESSES.values()
+  return {spec.builder.__name__: spec.builder for spec in specs}
 
 
 def __getattr__(name: str):
-  if name not in _MODULE_OF:
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-  module = importlib.import_module(f'{__name__}.{_MODULE_OF[name]}')
-  return getattr(module, name)
+  if name in _MODULE_OF:
+    module = importlib.import_module(f'{__name__}.{_MODULE_OF[name]}')
+    return getattr(module, name)
+  if name == '__all__':
+    return sorted([*_MODULE_OF, *_builders()])
+  if name.startswith('build_') and name in (builders := _builders()):
+    return builders[name]
+  if importlib.util.find_spec(f'{__name__}.{name}') is not None:
+    return importlib.import_module(f'{__name__}.{name}')
+  raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
 def __dir__() -> list[str]:
-  return [*globals(), *__all__]
+  return [*globals(), *__getattr__('__all__')]

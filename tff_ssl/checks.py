@@ -11,12 +11,14 @@ from fractions import Fraction
 from tff_ssl.common import setting
 
 
-def integers_at_least(least: int, **arguments) -> None:
+def integers_at_least(
+  least: int, *, optional: bool = False, **arguments
+) -> None:
   """Raises `ValueError` unless each argument is an integer >= `least`.
 
-  `None` stands for "not given" and passes.
+  Where they are `optional`, `None` stands for "not given" and passes.
   """
-  _check(arguments, int, at_least=least, optional=True)
+  _check(arguments, int, at_least=least, optional=optional)
 
 
 def numbers_at_least(least: float, *, above: bool = False, **arguments) -> None:

@@ -85,7 +85,9 @@ class TrainingPlan:
 
   def __post_init__(self):
     self._check(_CHECKED)
-    checks.integers_at_least(1, steps_per_round=self.steps_per_round)
+    checks.integers_at_least(
+      1, optional=True, steps_per_round=self.steps_per_round
+    )
     if self.redrawn_mask_ratio is not None:
       checks.fractions(redrawn_mask_ratio=self.redrawn_mask_ratio)
     if self.optimizer is not None and not isinstance(
@@ -304,7 +306,7 @@ class Corruption:
 
   def __post_init__(self):
     checks.choice(CORRUPTIONS, kind=self.kind)
-    checks.integers_at_least(1, num_labels=self.num_labels)
+    checks.integers_at_least(1, optional=True, num_labels=self.num_labels)
     if self.num_labels is not None and self.kind != 'flipped_labels':
       raise ValueError(
         f'num_labels={self.num_labels} has no effect on kind={self.kind!r}: '

@@ -310,6 +310,7 @@ class PrivacyAccount:
       )
     checks.integers_at_least(
       1,
+      optional=True,
       rounds_per_tree=self.rounds_per_tree,
       rounds_of_first_tree=self.rounds_of_first_tree,
     )

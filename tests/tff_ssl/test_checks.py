@@ -32,6 +32,12 @@ def test_a_distribution_is_taken():
   checks.positive_distribution(3, prior=[0.333, 0.333, 0.333])
 
 
+def test_a_number_may_be_left_out_where_it_is_optional():
+  checks.integers_at_least(1, optional=True, steps=None)
+  with pytest.raises(ValueError, match='steps must be .* but is None'):
+    checks.integers_at_least(1, steps=None)
+
+
 @pytest.mark.parametrize(
   'share, text',
   [

@@ -10,8 +10,10 @@ line in CHANGELOG.md.
 import importlib
 import inspect
 import pathlib
+import pkgutil
 
 import pytest
+import pythons
 import tensorflow_federated as tff
 
 import tff_ssl
@@ -68,10 +70,18 @@ def _lines():
       yield from (f'{name}.{member}' for member in _members(value))
 
 
+def _module_of(name):
+  return (
+    f'tff_ssl.{tff_ssl._MODULE_OF[name]}'
+    if name in tff_ssl._MODULE_OF
+    else getattr(tff_ssl, name).__module__
+  )
+
+
 def _stub():
   imports = sorted(
-    f'from tff_ssl.{module} import {name} as {name}'
-    for name, module in tff_ssl._MODULE_OF.items()
+    f'from {_module_of(name)} import {name} as {name}'
+    for name in tff_ssl.__all__
   )
   return '\n'.join(
     [
@@ -101,21 +111,28 @@ def test_names_lead_to_what_is_called_so():
 
 
 def test_builders_of_all_processes_are_public():
-  folder = pathlib.Path(tff_ssl.__file__).parent / 'algorithms'
+  modules = [
+    importlib.import_module(f'tff_ssl.algorithms.{found.name}')
+    for found in pkgutil.iter_modules(tff_ssl.algorithms.__path__)
+  ]
   builders = {
     name
-    for path in folder.glob('*.py')
-    for name, value in vars(
-      importlib.import_module(f'tff_ssl.algorithms.{path.stem}')
-    ).items()
+    for module in modules
+    for name, value in vars(module).items()
     if name.startswith('build_')
     and inspect.isfunction(value)
-    and value.__module__ == f'tff_ssl.algorithms.{path.stem}'
+    and value.__module__ == module.__name__
     and inspect.signature(value, eval_str=True).return_annotation
     is tff.learning.templates.LearningProcess
   }
   assert {'build_fed_avg', 'build_fedul', 'build_fedllp'} <= builders
   assert builders <= set(tff_ssl.__all__)
+
+
+def test_modules_are_names_too():
+  # In a process of its own: here they are imported already.
+  code = 'import tff_ssl; print(tff_ssl.shared_settings.EMA_DECAY.name)'
+  assert pythons.run('-c', code).stdout == 'ema_decay\n'
 
 
 def test_unknown_names():

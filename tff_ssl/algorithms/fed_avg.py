@@ -216,8 +216,9 @@ SPECS = (
     source='Reddi et al. 2021, arXiv 2003.00295, Algorithm 2',
     needs=Needs(labels_at='clients', views='weak'),
     objective=objectives.Supervised,
-    server_optimizer=lambda **rate: optimizers.build_server_adam(**rate),
     # A step moves each weight by about the rate.
-    defaults={'server_learning_rate': 0.01},
+    server_optimizer=lambda server_learning_rate=0.01: (
+      optimizers.build_server_adam(server_learning_rate)
+    ),
   ),
 )

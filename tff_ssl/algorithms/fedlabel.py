@@ -275,9 +275,11 @@ SPECS = (
     source='Cho et al. 2023, arXiv 2307.08809, Algorithm 1',
     needs=Needs(labels_at='clients', unlabelled=True),
     objective=objectives.TwoExperts,
-    server_optimizer=lambda **rate: optimizers.build_server_sgd(**rate),
     # The server adds the mean update as it is.
-    defaults={**_COMPARED, 'server_learning_rate': 1.0},
+    server_optimizer=lambda server_learning_rate=1.0: (
+      optimizers.build_server_sgd(server_learning_rate)
+    ),
+    defaults=_COMPARED,
     makes_pseudo_labels=True,
     has_gradient_diversity=False,
   ),

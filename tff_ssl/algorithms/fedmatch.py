@@ -329,7 +329,7 @@ def _check(values) -> None:
 SPECS = (
   ProcessSpec(
     'fedmatch',
-    'Weights sigma + psi; clients with similar models help each other.',
+    'FedMatch: sigma + psi; clients with similar models help each other.',
     build_fedmatch,
     (*SETTINGS, shared.LABELLED_BATCH_SIZE),
     source=_SOURCE,
@@ -347,7 +347,7 @@ SPECS = (
   ),
   ProcessSpec(
     'fedmatch_server',
-    'The same with labels at the server, which alone trains sigma.',
+    'FedMatch with labels at the server, which alone trains sigma.',
     build_fedmatch_server,
     (*SETTINGS, *shared.SERVER_LOCAL),
     source=_SOURCE,

@@ -143,7 +143,13 @@ def build_fedul(
       f'base_process={base_process!r} needs client_state_dir: give it, or '
       'choose another base process.'
     )
-  return base.builder(
+  own_defaults = {
+    name: value
+    for name, value in base.defaults.items()
+    if name in base.setting_names
+  }
+  # `build` makes the server's optimizer of its learning rate.
+  return base.build(
     model,
     data_spec=data_spec,
     views=views,
@@ -151,23 +157,8 @@ def build_fedul(
     client_training=plan,
     client_weighting=client_weighting,
     wiring=wiring,
-    **{**_arguments_of(base), **base_arguments},
+    **{**own_defaults, **base_arguments},
   )
-
-
-def _arguments_of(base: ProcessSpec) -> dict[str, Any]:
-  """Returns the arguments that make a base process out of its builder."""
-  values = {
-    name: value
-    for name, value in base.defaults.items()
-    if name in base.setting_names
-  }
-  rate = values.pop('server_learning_rate', None)
-  if rate is not None:
-    values['server_optimizer'] = base.server_optimizer(
-      server_learning_rate=rate
-    )
-  return values
 
 
 def _check_classes(model, data_spec, test_prior) -> None:
@@ -190,9 +181,15 @@ def _check_classes(model, data_spec, test_prior) -> None:
     checks.positive_distribution(num_classes, test_prior=test_prior)
 
 
-# Supervised processes whose builders take `client_objective`.
+_SUPERVISED = {
+  spec.name: spec for spec in (*fed_avg.SPECS, fednova.SPEC, scaffold.SPEC)
+}
+# Those that FedUL was tried over; their builders take `client_objective`.
 _BASES: Mapping[str, ProcessSpec] = types.MappingProxyType(
-  {spec.name: spec for spec in (*fed_avg.SPECS, fednova.SPEC, scaffold.SPEC)}
+  {
+    name: _SUPERVISED[name]
+    for name in ('fedavg', 'fedprox', 'fedadam', 'fednova', 'scaffold')
+  }
 )
 
 

@@ -426,7 +426,7 @@ SPECS = (
   ),
   ProcessSpec(
     'fedavg_ssfl',
-    'FedAvg with the server: the same without groups (S = 1).',
+    'FedAvg with the server: grouping with one group (S = 1).',
     build_grouping_ssfl,
     (*objectives.ConsistencyRegularization.settings, *_UNGROUPED),
     source=f'{_PAPER}, Eqs. 3, 4 and 8',

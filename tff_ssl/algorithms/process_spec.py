@@ -114,8 +114,8 @@ class ProcessSpec(Choice):
     objective: The class of the clients' objective, or a `functools.partial` of
       it, or `None` for the builder's default. Settings that are arguments of it
       go to it.
-    server_optimizer: Function that makes the server's optimizer of the setting
-      `server_learning_rate`, or `None` for the builder's default.
+    server_optimizer: Function that makes the server's optimizer, or `None` for
+      the builder's default. Settings that are arguments of it go to it.
     check: Function of a run's values by name that raises `ValueError` where
       they do not fit each other, or `None`. The message names settings.
     bound: For a process whose accuracy bounds that of others: by which labels,
@@ -158,9 +158,11 @@ class ProcessSpec(Choice):
     """
     if argument in self.fixed:
       return False
+    known = _parameters(self.builder)
     return (
-      argument in _parameters(self.builder)
-      or bool(self._places_of(argument))
+      argument in known
+      # Of a record that it passes on nobody knows what is made of it.
+      or any(record in known for record, _ in self._places_of(argument))
       or (self.base is not None and self.base.takes(argument))
     )
 
@@ -212,7 +214,9 @@ class ProcessSpec(Choice):
     defaults = [setting.default for setting in own]
     # Where a flag is parsed, a builder's default is in another form.
     if not any(setting.parse for setting in own):
-      functions = filter(None, (self.objective, self.builder))
+      functions = filter(
+        None, (self.objective, self.server_optimizer, self.builder)
+      )
       defaults = [
         *(_default(function, name) for function in functions),
         *(
@@ -249,9 +253,9 @@ class ProcessSpec(Choice):
     if self.objective is not None:
       self._set_objective(arguments, views)
     if self.server_optimizer is not None:
-      names = {'server_learning_rate'} & arguments.keys()
-      rate = {name: arguments.pop(name) for name in names}
-      arguments.setdefault('server_optimizer', self.server_optimizer(**rate))
+      names = _parameters(self.server_optimizer).keys() & arguments.keys()
+      own = {name: arguments.pop(name) for name in names}
+      arguments.setdefault('server_optimizer', self.server_optimizer(**own))
     return {'views': views, **self._in_records(arguments)}
 
   def _set_objective(self, arguments, views) -> None:

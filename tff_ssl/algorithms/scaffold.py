@@ -236,10 +236,12 @@ SPEC = ProcessSpec(
   source='Karimireddy et al. 2020, arXiv 1910.06378, Algorithm 1',
   needs=Needs(labels_at='clients', views='weak', sgd=True),
   objective=objectives.Supervised,
-  server_optimizer=lambda **rate: optimizers.build_server_sgd(**rate),
+  server_optimizer=lambda server_learning_rate=1.0: optimizers.build_server_sgd(
+    server_learning_rate
+  ),
   # Algorithm 1 has neither momentum nor other weights. At a rate of 0.1 it
   # learns faster on digits, and diverges after 60 rounds.
-  defaults={'momentum': 0.0, 'server_learning_rate': 1.0},
+  defaults={'momentum': 0.0},
   check=_check,
   has_gradient_diversity=False,
 )

@@ -253,7 +253,7 @@ SPECS = (
         'fedllp_vat',
         objectives.VirtualAdversarialProportions,
         'Eq. 19',
-        'The same with virtual adversarial training beside it.',
+        'FedLLP with virtual adversarial training beside it.',
       ),
     )
   ),

@@ -92,10 +92,11 @@ class ImageViews:
       views.check_normalisation(mean, stddev)
     checks.integers_at_least(
       0,
+      optional=True,
       crop_padding=self.crop_padding,
       cutout_size=self.cutout_size,
-      num_ops=self.num_ops,
     )
+    checks.integers_at_least(0, num_ops=self.num_ops)
     checks.fractions(apply_probability=self.apply_probability)
     if not 0 <= self.rotation <= 180:
       raise ValueError(

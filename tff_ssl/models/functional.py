@@ -241,7 +241,15 @@ def gives_probabilities(model: FunctionalModel) -> bool:
       batch = tf.nest.map_structure(
         lambda spec: tf.ones([2, *spec.shape[1:]], spec.dtype), model.input_spec
       )
-      outputs, _ = model.predict(moved, others, batch, training=False)
+      try:
+        outputs, _ = model.predict(moved, others, batch, training=False)
+      except RuntimeError as error:
+        if 'EagerTensor' not in str(error):
+          raise
+        raise ValueError(
+          'The model holds a tensor that was made outside it, which no '
+          'computation of TFF takes: make it within, or give a NumPy array.'
+        ) from error
       found = session.run(tf.nest.flatten(outputs))
     if not any(map(_are_probabilities, found)):
       return False

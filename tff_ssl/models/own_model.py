@@ -52,6 +52,7 @@ def build(
   _check_input(said, model, spec)
   try:
     outputs = split.features_spec(model).shape
+    gives_probabilities = functional.gives_probabilities(model)
   except ValueError as error:
     raise ValueError(f'{said}: {error}') from error
   if outputs[1:] != (num_classes,):
@@ -59,7 +60,7 @@ def build(
       f'{said} gives outputs of shape {list(outputs)}, but the data have '
       f'{num_classes} classes: {end}.'
     )
-  if functional.gives_probabilities(model):
+  if gives_probabilities:
     raise ValueError(
       f'{said} gives outputs that are not negative and sum to 1, '
       'probabilities, but the objectives take logits: leave the softmax out, '

@@ -76,7 +76,7 @@ def build_context(
   """
   checks.choice(KINDS, kind=kind)
   checks.choice(DEVICES, device=device)
-  checks.integers_at_least(1, clients_at_once=clients_at_once)
+  checks.integers_at_least(1, optional=True, clients_at_once=clients_at_once)
   checks.integers_at_least(
     0, default_num_clients=default_num_clients, threads_per_op=threads_per_op
   )

@@ -97,11 +97,9 @@ def build_ray_context(
       no room, or a machine does not find or cannot write a file.
   """
   checks.integers_at_least(
-    1,
-    num_parts=num_parts,
-    cores_per_process=cores_per_process,
-    max_processes=max_processes,
+    1, num_parts=num_parts, cores_per_process=cores_per_process
   )
+  checks.integers_at_least(1, optional=True, max_processes=max_processes)
   checks.numbers_at_least(1, part_timeout_s=part_timeout_s)
   ray_cluster.connect(address)
   ray = ray_cluster.import_ray()

@@ -117,7 +117,10 @@ class ClientDataSpec:
   def __post_init__(self):
     _check_element(self.element_spec)
     checks.integers_at_least(
-      1, num_slots=self.num_slots, num_clients=self.num_clients
+      1,
+      optional=True,
+      num_slots=self.num_slots,
+      num_clients=self.num_clients,
     )
     for name, why in (
       ('num_slots', 'slot and start group are fields of the context'),

@@ -138,7 +138,11 @@ class Minibatches:
         f'Give exactly one of steps={self.steps} and epochs={self.epochs}.'
       )
     checks.integers_at_least(
-      1, batch_size=self.batch_size, steps=self.steps, epochs=self.epochs
+      1,
+      optional=True,
+      batch_size=self.batch_size,
+      steps=self.steps,
+      epochs=self.epochs,
     )
     is_in_sets = self.selection.rows == 'sets'
     if (self.batch_size is None) != is_in_sets or (

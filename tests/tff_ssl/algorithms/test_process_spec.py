@@ -172,6 +172,16 @@ def test_a_field_of_a_plan_is_not_what_an_objective_calls_the_same():
   assert clients == tff_ssl.TrainingPlan(batch_size=8, redrawn_mask_ratio=0.5)
 
 
+def test_what_a_record_that_is_passed_on_may_hold_is_not_known():
+  def passes_on(model, **more):
+    return more
+
+  own = spec(builder=passes_on)
+  assert not own.takes('redrawn_mask_ratio')
+  built = own.build('m', views='v', batch_size=8)
+  assert built['client_training'] == tff_ssl.TrainingPlan(batch_size=8)
+
+
 def test_build_takes_one_objective():
   own = spec(objective=Objective)
   assert (

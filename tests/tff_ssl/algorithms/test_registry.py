@@ -45,6 +45,10 @@ def _records(spec):
   }
 
 
+def test_no_two_records_have_one_name():
+  assert len(list(algorithms._all_records())) == len(_SPECS)
+
+
 def test_names_are_keys_and_the_registry_cannot_be_changed():
   for name, spec in algorithms.PROCESSES.items():
     assert spec.name == name
@@ -73,7 +77,7 @@ def test_settings_are_arguments_of_the_builder(spec):
   known = set(parameters) | _fields_of_objective(spec)
   known.update(*map(vars, _records(spec).values()))
   if spec.server_optimizer is not None:
-    known.add('server_learning_rate')
+    known.update(inspect.signature(spec.server_optimizer).parameters)
   if 'server' in _records(spec):  # Where a spec fixes it.
     known.add('server_warmup_rounds')
   for setting in spec.settings:

@@ -423,3 +423,16 @@ class TestLastActivation:
     )
     with pytest.raises(ValueError, match='are probabilities.*without its soft'):
       functional.from_tff_functional_model(theirs)
+
+  def test_a_tensor_from_outside_is_told(self):
+    scale = tf.constant(2.0)
+    theirs = tff.learning.models.functional.FunctionalModel(
+      initial_weights=((np.ones([4, 3], np.float32),), ()),
+      predict_on_batch_fn=tf.function(
+        lambda weights, x, training: scale * tf.matmul(x, weights[0][0])
+      ),
+      loss_fn=tf.function(lambda output, label, sample_weight=None: 0.0),
+      input_spec=(tf.TensorSpec([None, 4]), tf.TensorSpec([None], tf.int32)),
+    )
+    with pytest.raises(ValueError, match='made outside.*NumPy array'):
+      functional.from_tff_functional_model(theirs)
