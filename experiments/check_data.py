@@ -8,22 +8,12 @@ import shlex
 import sys
 
 from datasets.sources import catalogue
-from datasets.sources.own import tables, text
 from experiments.artifacts import opening
 from experiments.config import catalogue as catalogue_lib
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
 from tff_ssl.common.setting import Setting
 
-# What a folder holds, and the data set that reads it; the first that fits.
-_SIGNS = (
-  (('priors.csv', 'train.npz'), 'npz_sets'),
-  (('train.npz',), 'npz'),
-  (('train.csv',), 'table'),  # Or 'text', see `recognise`.
-  (('train.parquet',), 'table'),
-  (('prevalence.csv', 'train'), 'image_sets'),
-  (('train',), 'image_folder'),
-)
 # The exit code of --strict where something looks odd.
 ODD = 3
 COMMAND = side_commands.Command(
@@ -51,28 +41,6 @@ COMMAND = side_commands.Command(
 )
 
 
-def recognise(folder: pathlib.Path) -> str:
-  """Returns the name of the data set that reads a folder.
-
-  Raises:
-    ValueError: If there is no such folder, or nothing in it is known.
-  """
-  if not folder.is_dir():
-    raise ValueError(f'FOLDER={folder} is no folder: name that of your data.')
-  held = {path.name for path in folder.iterdir()}
-  for names, dataset in _SIGNS:
-    if held.issuperset(names):
-      has_texts = dataset == 'table' and tables.has_column(
-        str(folder), text.TEXT
-      )
-      return 'text' if has_texts else dataset
-  known = ', '.join(sorted({names[-1] for names, _ in _SIGNS}))
-  raise ValueError(
-    f'FOLDER={folder} holds nothing that is known: put {known} there (see '
-    'docs/how_to/own_data.md), or give --dataset.'
-  )
-
-
 def main(argv: list[str]) -> int:
   """Runs the command line and returns the exit code."""
   return COMMAND.main(argv, _run)
@@ -82,7 +50,7 @@ def _run(values, arguments: list[str]) -> int:
   folder = pathlib.Path(arguments[0]).expanduser()
   cache_dir = str(pathlib.Path(values.cache_dir).expanduser())
   try:
-    dataset = values.dataset or recognise(folder)
+    dataset = values.dataset or catalogue.recognise(folder)
     catalogue_lib.find('dataset', dataset)
     print(f'Read as --dataset={dataset}.')
     with opening.cache_folder(cache_dir):

@@ -25,15 +25,15 @@ with epy.lazy_imports():
   import numpy as np
   import pandas as pd
 
-  from datasets.sources.own import examples_to_classify
+  from datasets.sources import catalogue
   from experiments.artifacts import exported_models
   from tff_ssl.common import whole_files
 
 COMMAND = side_commands.Command(
   'predict',
   'Classifies examples with a model of experiments.export, and writes a table '
-  'with a row for each. FILE is npz (the array images), npy, png or jpg; for a '
-  'model of tables or texts, csv or parquet.',
+  'with a row for each. FILE has the form of the training data: npz (the array '
+  'images), npy, png or jpg; of tables or texts, csv or parquet.',
   'runs/first_run new.npz --output=new.csv',
   (
     dataclasses.replace(
@@ -54,7 +54,7 @@ def predict(
   Args:
     model: The folder that `experiments.export` wrote, or the folder of a run
       with such a folder in its `classifier`.
-    files: As `examples_to_classify.read` takes them.
+    files: As `catalogue.decode` takes them.
 
   Returns:
     A row for each example: its `file`, its `index` there, counted from 0, the
@@ -74,7 +74,7 @@ def predict(
   tables, unusual = [], []
   for path in paths:
     try:
-      examples, said = examples_to_classify.read(
+      examples, said = catalogue.decode(
         path, loaded.input_shape, loaded.preprocessing
       )
     except ValueError as error:

@@ -24,6 +24,7 @@ from tqdm import tqdm
 # Change it when the decoding changes: caches are named by it.
 DECODING = 'squares-1'
 
+ENDINGS = ('.png', '.jpg', '.jpeg')
 _FORMATS = ('PNG', 'JPEG')
 _GREY = ('1', 'L', 'LA')
 _COLOUR = ('RGB', 'RGBA', 'P')

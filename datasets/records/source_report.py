@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from datasets.records import partition_report
+from datasets.sources.forms import FORMS
 from datasets.sources.own.rows import some
 from datasets.sources.source import UNKNOWN, Source, Split
 
@@ -15,19 +16,9 @@ from datasets.sources.source import UNKNOWN, Source, Split
 _FEW_LABELS = 5
 # From this ratio of the largest class to the smallest, accuracy says little.
 _SKEW = 10
-# How many standard deviations of train another split's mean may be away, by how
-# much its own may differ, and from how many examples on that is no chance.
-_FAR, _WIDE, _ENOUGH = 3.0, 4.0, 10
-# Images without any lighter pixel look divided, and those that span less have
-# lost their contrast.
-_DARK = 64
-# By how much shares of grey images may differ between splits.
-_GREY = 0.5
 # Squared errors of priors: so many times what chance makes, and what those of
 # another class have.
 _CHANCE, _BETTER = 9, 4
-# What the numbers of a shape count, where that is not plain.
-_COUNTED = {'vectors': ' features', 'tokens': ' words at most'}
 
 
 def facts(source: Source) -> list[str]:
@@ -35,7 +26,7 @@ def facts(source: Source) -> list[str]:
   shape = ' x '.join(map(str, source.train.examples.shape[1:]))
   lines = [
     f'{source.title}.',
-    f'Examples are {source.form} of {shape}{_COUNTED.get(source.form, "")}.',
+    f'Examples are {source.form} of {shape}{FORMS[source.form].counted}.',
     *source.facts,
   ]
   splits = source.splits
@@ -83,9 +74,7 @@ def oddities(source: Source) -> list[str]:
     *_priors(source),
     *_classes(source),
     *_duplicates(source),
-    *_scales(source),
-    *_colours(source),
-    *_flat_examples(source),
+    *FORMS[source.form].oddities(source),
     *_owners(source),
   ]
 
@@ -197,114 +186,6 @@ def _duplicates(source: Source) -> Iterator[str]:
     yield (
       f'{contradictory:,} training examples occur with different labels: '
       'correct them.'
-    )
-
-
-def _scales(source: Source) -> Iterator[str]:
-  """Compares the other splits with train: values that lie elsewhere."""
-  splits = source.splits
-  train, remedy = splits.pop('train'), 'write all files in one way.'
-  if source.form == 'tokens':
-    for name, split in splits.items():
-      words = split.examples != 0
-      unknown = np.count_nonzero(split.examples == 1)
-      if 2 * unknown > np.count_nonzero(words):
-        yield (
-          f'{unknown:,} of {np.count_nonzero(words):,} words in {name} do not '
-          f'occur in train: {remedy}'
-        )
-    return
-  if source.form == 'images' and train.examples.max() < _DARK:
-    yield (
-      f'No pixel of train is above {train.examples.max()}, where 255 is white: '
-      'multiply the pixels of all files by one number.'
-    )
-  elif source.form == 'images' and np.ptp(train.examples) < _DARK:
-    yield (
-      f'Pixels of train are whole numbers from {train.examples.min()} to '
-      f'{train.examples.max()} alone: spread those of all files over 0 to 255, '
-      'or floats over 0 to 1.'
-    )
-  means, stddevs = _moments(train.examples)
-  names = dict(enumerate((source.preprocessing or {}).get('numbers', ())))
-  for name, split in splits.items():
-    if len(split.labels) < _ENOUGH:
-      continue
-    own_means, own_stddevs = _moments(split.examples)
-    spread = np.where(stddevs > 0, stddevs, np.inf)
-    far = np.abs(own_means - means) > _FAR * spread
-    with np.errstate(divide='ignore', invalid='ignore'):
-      ratio = own_stddevs / stddevs
-    far |= (ratio > _WIDE) | (ratio < 1 / _WIDE)
-    far &= stddevs > 0
-    if far.any():
-      worst = int(np.flatnonzero(far)[0])
-      what = (
-        ('pixels (means of images)', 'pixels (contrasts of images)')[worst]
-        if source.form == 'images'
-        else f'features, such as {names.get(worst, f"number {worst + 1}")},'
-      )
-      yield (
-        f'{name} has {what} of another scale than train: mean '
-        f'{own_means[worst]:.4g} and spread {own_stddevs[worst]:.4g}, where '
-        f'train has {means[worst]:.4g} and {stddevs[worst]:.4g}: {remedy}'
-      )
-
-
-def _colours(source: Source) -> Iterator[str]:
-  """Compares the other splits with train: grey images, and coloured ones."""
-  if source.form != 'images' or source.train.examples.shape[3] == 1:
-    return
-  shares = {
-    name: np.mean([(x == x[..., :1]).all() for x in split.examples])
-    for name, split in source.splits.items()
-  }
-  for name, share in shares.items():
-    if abs(share - shares['train']) > _GREY:
-      yield (
-        f'{share:.0%} of the {name} images are grey, and {shares["train"]:.0%} '
-        'of train: give all splits images of one kind.'
-      )
-
-
-def _moments(examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Returns mean and deviation of features, or of images' mean and contrast."""
-  if examples.ndim == 2:
-    # Words are 0 and 1, and may be rare.
-    is_word = np.isin(examples, (0, 1)).all(axis=0)
-    values = examples.astype(np.float64)
-    return values.mean(axis=0), np.where(is_word, 0, values.std(axis=0))
-  pixels = examples.reshape(len(examples), -1)
-  means = pixels.mean(axis=1)
-  # Not `std`, which takes eight bytes a pixel.
-  squares = np.einsum('ij,ij->i', pixels, pixels, dtype=np.float64)
-  spreads = np.sqrt(np.maximum(squares / pixels.shape[1] - means**2, 0))
-  values = np.stack([means, spreads], axis=1)
-  return values.mean(axis=0), values.std(axis=0)
-
-
-def _flat_examples(source: Source) -> Iterator[str]:
-  """Looks for images of one colour, and features that never change."""
-  train = source.train.examples
-  if source.form == 'tokens':
-    empty = int((train == 0).all(axis=1).sum())
-    if empty:
-      yield f'{empty:,} training texts have no word.'
-    return
-  if source.form == 'vectors':
-    flat = int((train == train[:1]).all(axis=0).sum())
-    if flat:
-      yield (
-        f'{flat} of {train.shape[1]} features have one single value in train: '
-        'leave their columns out.'
-      )
-    return
-  flat_images = train.reshape(len(train), -1)
-  flat = int((flat_images == flat_images[:, :1]).all(axis=1).sum())
-  if flat:
-    yield (
-      f'{flat:,} training images have one single value in all pixels: empty '
-      'or damaged pictures?'
     )
 
 

@@ -5,12 +5,20 @@ it is loaded.
 """
 
 import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from datasets.sources import emnist_writers, medmnist, tfds_images
 from datasets.sources.own import image_folder, npz, sets, table, text
-from datasets.sources.source import Source, SourceSpec, Split
+from datasets.sources.source import (
+  SMALL_CLIENTS,
+  Source,
+  SourceSpec,
+  Split,
+)
 from tff_ssl.common.choice import Registry
 
 # Of the 1,437 training images scaled to [0, 1]; a test recomputes them.
@@ -39,8 +47,6 @@ def load_digits(data_dir: str | None, cache_dir: str) -> Source:
     num_classes=10,
     mean=(_MEAN,),
     stddev=(_STDDEV,),
-    background=0,
-    mirrorable=False,
   )
 
 
@@ -49,6 +55,13 @@ _DIGITS = SourceSpec(
   description='8x8 handwritten digits inside scikit-learn; needs no file',
   builder=load_digits,
   check_files=lambda data_dir: None,
+  defaults={
+    **SMALL_CLIENTS,
+    'partition': 'r',
+    'num_clients': 20,
+    'noniid_r': 0.4,
+    'total_rounds': 100,
+  },
 )
 
 SOURCES: Registry[SourceSpec] = Registry(
@@ -102,3 +115,39 @@ def load(
       'object of the class Source.'
     )
   return source
+
+
+def recognise(folder: pathlib.Path) -> str:
+  """Returns the name of the data set of a user's that reads a folder."""
+  if not folder.is_dir():
+    raise ValueError(f'FOLDER={folder} is no folder: name that of your data.')
+  held = {path.name for path in folder.iterdir()}
+  # Those that need more come behind others.
+  for spec in reversed(list(SOURCES.values())):
+    if any(map(held.issuperset, spec.signs)) and spec.fits(str(folder)):
+      return spec.name
+  signs = {names[-1] for spec in SOURCES.values() for names in spec.signs}
+  raise ValueError(
+    f'FOLDER={folder} holds nothing that is known: put '
+    f'{", ".join(sorted(signs))} there (see docs/how_to/own_data.md), or give '
+    '--dataset.'
+  )
+
+
+def decode(
+  path: str, input_shape: tuple[int, ...], preprocessing: Mapping[str, Any]
+) -> tuple[np.ndarray, list[str]]:
+  """Reads the examples of a file, to be classified.
+
+  They are what they would have been in training, in the `input_shape` of a
+  model and by the `preprocessing` of its data; see `SourceSpec.decode`.
+  """
+  spec = SOURCES.get(preprocessing.get('kind'), npz.SPEC)
+  if pathlib.Path(path).suffix.lower() not in spec.endings:
+    raise ValueError(
+      f'{path} has an unknown ending: give files that end in '
+      f'{", ".join(spec.endings[:-1])} or {spec.endings[-1]}.'
+    )
+  if not os.path.isfile(path):
+    raise ValueError(f'{path}: no such file; give the path of one.')
+  return spec.decode(path, input_shape, preprocessing)

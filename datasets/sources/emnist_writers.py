@@ -26,7 +26,7 @@ import numpy as np
 from tqdm import tqdm
 
 from datasets.files import downloads, npz_files
-from datasets.sources.source import Source, SourceSpec, Split
+from datasets.sources.source import SMALL_CLIENTS, Source, SourceSpec, Split
 from tff_ssl.common import whole_files
 from tff_ssl.common.setting import Setting
 
@@ -96,6 +96,14 @@ ONLY_DIGITS = Setting(
   'Digits alone (10 classes); if false, letters too (62 classes).',
   default=True,
 )
+
+# Of 62 classes instead of 10: the same number of labels per class, and as many
+# sets as classes.
+_OF_LETTERS = {
+  'server_examples': 620,
+  'labelled_examples': 24_800,
+  'sets_per_client': '62',
+}
 
 
 def load(
@@ -268,7 +276,6 @@ def _as_source(arrays: dict[str, np.ndarray], content: Content) -> Source:
     mean=(_MEAN,),
     stddev=(_STDDEV,),
     background=255,
-    mirrorable=False,
   )
 
 
@@ -408,5 +415,16 @@ SPEC = SourceSpec(
   builder=load,
   check_files=check_files,
   settings=(ONLY_DIGITS,),
+  defaults={
+    **SMALL_CLIENTS,
+    'partition': 'native',
+    'labelled_examples': 4000,
+    'total_rounds': 150,
+    # One evaluation of the whole test split gives the accuracy of each client.
+    'rounds_per_client_evaluation': 50,
+  },
+  derive=lambda values, given: (
+    {} if given.get(ONLY_DIGITS.name, True) else _OF_LETTERS
+  ),
   has_native_split=True,
 )

@@ -8,12 +8,14 @@ downloaded and not trusted (`datasets.files.npz_files`).
 import dataclasses
 import functools
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from datasets.files import npz_files
 from datasets.files.npz_files import Headers, NpzFile
-from datasets.sources.source import Source, SourceSpec, Split
+from datasets.sources.source import LARGE_CLIENTS, Source, SourceSpec, Split
 
 _SPLITS = ('train', 'val', 'test')
 _KEYS = tuple(
@@ -31,6 +33,7 @@ class MedmnistImages:
     input_shape: `(H, W, C)`. Grey images have no channel axis in the file.
     public_examples: Numbers of training, validation and test examples of each
       public release, the newest first.
+    defaults: What settings are on these data.
   """
 
   title: str
@@ -39,8 +42,15 @@ class MedmnistImages:
   input_shape: tuple[int, int, int]
   mirrorable: bool
   public_examples: tuple[tuple[int, int, int], ...]
+  defaults: Mapping[str, Any]
 
 
+# Hospitals, not devices: few clients with uneven classes.
+_CROSS_SILO = {
+  **LARGE_CLIENTS,
+  'partition': 'dirichlet',
+  'dirichlet_alpha': 0.1,
+}
 TABLE: dict[str, MedmnistImages] = {
   # Some classes are the left or the right one of two organs. The newer release,
   # which also has larger images, has 20 training examples fewer.
@@ -51,6 +61,16 @@ TABLE: dict[str, MedmnistImages] = {
     (28, 28, 1),
     False,
     ((34_561, 6_491, 17_778), (34_581, 6_491, 17_778)),
+    # FedLabel, Section 5.1, as the next one.
+    {
+      **_CROSS_SILO,
+      'num_clients': 10,
+      'clients_per_round': 3,
+      'server_examples': 1100,
+      'labelled_examples': 1100,
+      # As many as classes.
+      'sets_per_client': '11',
+    },
   ),
   'bloodmnist': MedmnistImages(
     'BloodMNIST',
@@ -59,6 +79,13 @@ TABLE: dict[str, MedmnistImages] = {
     (28, 28, 3),
     True,
     ((11_959, 1_712, 3_421),),
+    {
+      **_CROSS_SILO,
+      'num_clients': 5,
+      'clients_per_round': 5,
+      'server_examples': 800,
+      'labelled_examples': 800,
+    },
   ),
 }
 
@@ -162,6 +189,7 @@ SPECS: tuple[SourceSpec, ...] = tuple(
     description=f'{entry.title}, {entry.motif} (MedMNIST v2)',
     builder=functools.partial(_load, name),
     check_files=functools.partial(_locate, name),
+    defaults=entry.defaults,
   )
   for name, entry in TABLE.items()
 )

@@ -8,16 +8,42 @@ from typing import Any
 
 import numpy as np
 
+from datasets.sources.forms import FORMS
 from tff_ssl.common.choice import Choice
 from tff_ssl.common.setting import Setting
 
 UNKNOWN = -1
 
-# What examples are, and the type and number of dimensions of an array of them.
-FORMS = {
-  'images': (np.uint8, 4),
-  'vectors': (np.float32, 2),
-  'tokens': (np.int32, 2),
+# Defaults of data whose clients have tens of examples each: one epoch of small
+# minibatches, after some rounds in which only the server trains, so that
+# pseudo-labels are useful.
+SMALL_CLIENTS = {
+  'model': 'small_cnn',
+  'batch_size': 20,
+  'server_batch_size': 20,
+  'local_epochs': 1,
+  'server_examples': 100,
+  'labelled_examples': 100,
+  'server_warmup_rounds': 10,
+}
+# Of data whose clients have thousands: steps and minibatch of Zhang et al.
+LARGE_CLIENTS = {
+  'model': 'small_cnn',
+  'batch_size': 64,
+  'server_batch_size': 64,
+  'local_steps': 16,
+  'server_warmup_rounds': 10,
+  'partition': 'r',
+  'noniid_r': 0.4,
+  'total_rounds': 200,
+}
+# Of examples of unknown content: few clients of one class distribution.
+OWN_EXAMPLES = {
+  **SMALL_CLIENTS,
+  'partition': 'r',
+  'num_clients': 20,
+  'noniid_r': 0.0,
+  'total_rounds': 100,
 }
 
 
@@ -37,8 +63,8 @@ class Split:
   """One split of a source.
 
   Attributes:
-    examples: Images `uint8 [N, H, W, C]`, vectors of features `float32 [N, F]`,
-      or the numbers of words `int32 [N, L]`, where 0 follows the end of a text.
+    examples: An array of one of `FORMS`, such as images `uint8 [N, H, W, C]`.
+      Of the numbers of words, 0 follows the end of a text.
     labels: `int32 [N]`, each in `[0, num_classes)`, or `UNKNOWN`.
     client_ids: The owner of each example, an array `[N]` of any Python strings;
       `None` if the data do not name owners.
@@ -91,7 +117,7 @@ class Source:
     mean: Per-channel mean of pixels scaled to [0, 1], `C` floats; or what is
       subtracted from each feature, `F` floats. `stddev` alike.
     background: Grey value in [0, 255] with which augmentation fills empty
-      areas.
+      areas of images.
     mirrorable: Whether a mirrored image keeps its class (a digit does not).
     names: The d names of the classes, or `None`.
     columns: For each feature of a vector the number of its column, `F`
@@ -101,7 +127,7 @@ class Source:
     notes: What a run says of the data, one sentence each.
     facts: What was understood of the columns of a table, one sentence each.
     preprocessing: How a user's files become examples, in what JSON can hold;
-      its `kind` is 'pictures', 'table' or 'text'. `None` where files hold the
+      its `kind` is the name of the data set. `None` where files hold the
       examples themselves.
   """
 
@@ -113,8 +139,8 @@ class Source:
   num_classes: int
   mean: tuple[float, ...]
   stddev: tuple[float, ...]
-  background: int
-  mirrorable: bool
+  background: int = 0
+  mirrorable: bool = False
   validation: Split | None = None
   sets: SourceSets | None = None
   names: tuple[str, ...] | None = None
@@ -200,11 +226,12 @@ class Source:
         f' has {len(examples)} examples and {len(split.labels)} labels: give '
         'as many of each.'
       )
-    if (examples.dtype, examples.ndim) not in FORMS.values() or 0 in shape:
+    fitting = [form for form in FORMS.values() if form.fits(examples)]
+    if not fitting or 0 in shape:
+      listed = [f'{name} ({form.layout})' for name, form in FORMS.items()]
       yield (
-        f'.examples is {examples.dtype}{list(examples.shape)}: give images, '
-        'uint8 [N, H, W, C], vectors, float32 [N, F], or numbers of words, '
-        'int32 [N, L].'
+        f'.examples is {examples.dtype}{list(examples.shape)}: give '
+        f'{", ".join(listed[:-1])} or {listed[-1]}.'
       )
     if examples.dtype != train.dtype:
       yield (
@@ -215,14 +242,7 @@ class Source:
         f' has examples {shape} and source.train {train.shape[1:]}: give one '
         'shape.'
       )
-    if self.form == 'vectors' and not np.isfinite(examples).all():
-      yield '.examples holds NaN or an infinite number: replace it.'
-    most, form = self.num_tokens or 0, self.form
-    if form == 'tokens' and not 0 <= examples.min() <= examples.max() < most:
-      yield (
-        f'.examples holds numbers of words outside [0, {most}): correct them, '
-        'or num_tokens.'
-      )
+    yield from fitting[0].faults(self, examples)
     if ids is None:
       return
     if ids.shape != split.labels.shape:
@@ -261,12 +281,8 @@ class Source:
   @property
   def form(self) -> str:
     """What examples are, a key of `FORMS`."""
-    (form,) = (
-      form
-      for form, (dtype, rank) in FORMS.items()
-      if (self.train.examples.dtype, self.train.examples.ndim) == (dtype, rank)
-    )
-    return form
+    examples = self.train.examples
+    return next(name for name, form in FORMS.items() if form.fits(examples))
 
   @property
   def class_names(self) -> tuple[str, ...]:
@@ -301,6 +317,13 @@ class SourceSpec(Choice):
     has_sets: Whether training examples come in sets of known class priors.
     is_of_user: Whether the files are a user's own, so that their folder says
       which data they are.
+    signs: Names that a folder of such files holds; several tuples are
+      alternatives.
+    fits: Whether a folder with such names is one of these data.
+    endings: Those of files that a classifier of these data reads.
+    decode: `decode(path, input_shape, preprocessing)` reads such a file, by
+      `Source.preprocessing`. It returns examples, or strings in the place of
+      tokens, and for each what the training examples did not have, or ''.
   """
 
   _: dataclasses.KW_ONLY
@@ -311,6 +334,10 @@ class SourceSpec(Choice):
   may_lack_labels: bool = False
   has_sets: bool = False
   is_of_user: bool = False
+  signs: tuple[tuple[str, ...], ...] = ()
+  fits: Callable[[str], bool] = lambda folder: True
+  endings: tuple[str, ...] = ()
+  decode: Callable[..., tuple[np.ndarray, list[str]]] | None = None
 
   def __post_init__(self):
     if self.form not in FORMS:

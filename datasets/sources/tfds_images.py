@@ -11,12 +11,20 @@ import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from datasets.files import downloads
-from datasets.sources.source import UNKNOWN, Source, SourceSpec, Split
+from datasets.sources.source import (
+  LARGE_CLIENTS,
+  SMALL_CLIENTS,
+  UNKNOWN,
+  Source,
+  SourceSpec,
+  Split,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +38,7 @@ class TfdsImages:
       `--augment_flip` does so, too.
     public_examples: Numbers of training examples (with unlabelled ones) and of
       test examples in the public set.
+    defaults: What settings are on these data.
     transposed: Whether TFDS stores rows and columns exchanged.
     train_split: The expression by which TFDS reads the training split.
   """
@@ -43,6 +52,7 @@ class TfdsImages:
   stddev: tuple[float, ...]
   mirrorable: bool
   public_examples: tuple[int, int]
+  defaults: Mapping[str, Any]
   transposed: bool = False
   train_split: str = 'train'
 
@@ -56,20 +66,55 @@ _PHOTO = ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616))
 # Where TFDS looks for prepared sets.
 _READY_SETS = 'https://storage.googleapis.com/tfds-data'
 
+_PHOTOS = {
+  **LARGE_CLIENTS,
+  'num_clients': 10,
+  'server_examples': 1000,
+  'labelled_examples': 1000,
+}
+_OF_EMNIST = {
+  **LARGE_CLIENTS,
+  'model': 'emnist_cnn',
+  'num_clients': 47,
+  'server_examples': 4700,
+  'labelled_examples': 4700,
+  # As many as classes.
+  'sets_per_client': '47',
+}
+_OF_MNIST = {
+  **SMALL_CLIENTS,
+  'partition': 'r',
+  'num_clients': 600,
+  'noniid_r': 0.4,
+  'labelled_examples': 3000,
+  'total_rounds': 150,
+}
+_OF_CIFAR100 = {
+  **_PHOTOS,
+  # As many of each class as of CIFAR-10.
+  'server_examples': 10_000,
+  'labelled_examples': 10_000,
+  # As many as classes.
+  'sets_per_client': '100',
+}
+# Zhang et al., appendix I.
+_OF_STL10 = {**_PHOTOS, 'noniid_r': 0.0, 'clients_per_round': 2}
+
 # fmt: off
 TABLE = (
   TfdsImages('emnist_balanced', 'EMNIST balanced', 'emnist/balanced', 47,
-             (28, 28, 1), *_INK, False, (112_800, 18_800), transposed=True),
+             (28, 28, 1), *_INK, False, (112_800, 18_800), _OF_EMNIST,
+             transposed=True),
   TfdsImages('mnist', 'MNIST', 'mnist', 10,
-             (28, 28, 1), *_INK, False, (60_000, 10_000)),
+             (28, 28, 1), *_INK, False, (60_000, 10_000), _OF_MNIST),
   TfdsImages('cifar10', 'CIFAR-10', 'cifar10', 10,
-             (32, 32, 3), *_PHOTO, True, (50_000, 10_000)),
+             (32, 32, 3), *_PHOTO, True, (50_000, 10_000), _PHOTOS),
   TfdsImages('cifar100', 'CIFAR-100', 'cifar100', 100,
-             (32, 32, 3), *_PHOTO, True, (50_000, 10_000)),
+             (32, 32, 3), *_PHOTO, True, (50_000, 10_000), _OF_CIFAR100),
   TfdsImages('svhn', 'SVHN', 'svhn_cropped', 10,
-             (32, 32, 3), *_PHOTO, False, (73_257, 26_032)),
+             (32, 32, 3), *_PHOTO, False, (73_257, 26_032), _PHOTOS),
   TfdsImages('stl10', 'STL-10', 'stl10', 10,
-             (96, 96, 3), *_PHOTO, True, (105_000, 8_000),
+             (96, 96, 3), *_PHOTO, True, (105_000, 8_000), _OF_STL10,
              train_split='train+unlabelled'),
 )
 # fmt: on
@@ -109,7 +154,6 @@ def _load(entry: TfdsImages, data_dir: str | None, cache_dir: str) -> Source:
     num_classes=entry.num_classes,
     mean=entry.mean,
     stddev=entry.stddev,
-    background=0,
     mirrorable=entry.mirrorable,
   )
 
@@ -233,6 +277,7 @@ SPECS: tuple[SourceSpec, ...] = tuple(
     description=f'{entry.title} (TFDS {entry.tfds_name})',
     builder=functools.partial(_load, entry),
     check_files=functools.partial(_check_files, entry),
+    defaults=entry.defaults,
     has_unlabelled='unlabelled' in entry.train_split,
   )
   for entry in TABLE

@@ -17,6 +17,7 @@ from experiments.artifacts import durable_files, run_folder
 _CLASSES = 'classes.json'
 _PREPROCESSING = 'preprocessing.json'
 _CLASS_NAMES = 'class_names'
+_SHAPE = 'input_shape'
 _MODEL = 'saved_model.pb'
 _REMEDY = 'export the classifier again, with experiments.export'
 # Bounds the memory of one forward pass.
@@ -58,12 +59,14 @@ def write_facts(
   folder: pathlib.Path,
   class_names: Sequence[str],
   preprocessing: Mapping[str, Any] | None,
+  input_shape: Sequence[int],
 ) -> None:
   """Writes, beside a SavedModel, what else a reader of it must know."""
   text = json.dumps({_CLASS_NAMES: list(class_names)}, indent=2)
   (folder / _CLASSES).write_text(f'{text}\n')
   if preprocessing is not None:
-    text = json.dumps(durable_files.seal(preprocessing), indent=1)
+    values = {**preprocessing, _SHAPE: list(input_shape)}
+    text = json.dumps(durable_files.seal(values), indent=1)
     (folder / _PREPROCESSING).write_text(f'{text}\n')
 
 
@@ -113,7 +116,7 @@ def load(path: pathlib.Path) -> ExportedModel:
       f'holds a model of {num_classes} classes and {len(names)} names '
       f'in {_CLASSES}: {_REMEDY}.'
     )
-  if not _fits(preprocessing, shape):
+  if preprocessing.get(_SHAPE, [*shape]) != [*shape]:
     raise ValueError(f'holds a {_PREPROCESSING} of another model: {_REMEDY}.')
   return ExportedModel(model, shape, names, preprocessing)
 
@@ -144,12 +147,3 @@ def _unsealed(content: bytes) -> dict[str, Any]:
   if values is None:
     raise ValueError('it was changed')
   return values
-
-
-def _fits(preprocessing: Mapping[str, Any], shape: tuple[int, ...]) -> bool:
-  """Returns whether files become examples of this shape."""
-  kind = preprocessing.get('kind')
-  if kind == 'table':
-    words = preprocessing['words'].values()
-    return shape == (len(preprocessing['numbers']) + sum(map(len, words)),)
-  return kind != 'text' or shape == ()

@@ -35,9 +35,8 @@ SETTINGS = (
   Setting(
     'views',
     str,
-    'What a network sees of an example: auto, views for the form of the data '
-    '(images, vectors or tokens); or plain, the example itself, standardised '
-    'where it has no words.',
+    'What a network sees of an example: auto, views for the form of the data; '
+    'or plain, the example itself, standardised where it has no words.',
     default='auto',
     choices=('auto', _PLAIN),
     used_when=(_AUGMENTS,),
@@ -90,28 +89,27 @@ def build(settings, process, source):
   Raises:
     ValueError: If `augment_crop` is no shift within the images.
   """
-  augments = process.needs.views != 'none'
-  changes = augments and settings.views != _PLAIN
-  if source.form == 'vectors':
-    none = {} if changes else {'noise': 0.0, 'corruption': 0.0}
-    return augmentation.VectorViews(
-      source.mean, source.stddev, columns=source.columns, **none
-    )
-  if source.form == 'tokens':
-    none = {'weak_dropout': 0.0, 'strong_dropout': 0.0, 'shuffle': 0}
-    return augmentation.TokenViews(**({} if changes else none))
-  if not augments:
+  if process.needs.views == 'none' and source.form == 'images':
     return augmentation.PlainViews()
-  if not changes:
-    return augmentation.ImageViews(
-      source.mean,
-      source.stddev,
-      flip=False,
-      crop_padding=0,
-      num_ops=0,
-      cutout_size=0,
-    )
-  return _of_images(settings, source)
+  if process.needs.views == 'none' or settings.views == _PLAIN:
+    return unchanged(source.form, source.mean, source.stddev)
+  return _BUILDERS[source.form](settings, source)
+
+
+def unchanged(form: str, mean, stddev):
+  """Returns views that leave examples as they are, but for standardisation.
+
+  `mean` and `stddev` are `None` where examples are not standardised.
+  """
+  if form == 'tokens':
+    return augmentation.TokenViews(0.0, 0.0, 0)
+  if form == 'vectors':
+    return augmentation.VectorViews(mean, stddev, noise=0.0, corruption=0.0)
+  if mean is None:
+    return augmentation.PlainViews()
+  return augmentation.ImageViews(
+    mean, stddev, flip=False, crop_padding=0, num_ops=0, cutout_size=0
+  )
 
 
 def _of_images(settings, source):
@@ -135,3 +133,12 @@ def _of_images(settings, source):
     return augmentation.ImageViews(**common)
   num_ops, strength = _RAND_AUGMENT[settings.augmentation]
   return augmentation.rand_augment_views(num_ops, strength, **common)
+
+
+_BUILDERS = {
+  'images': _of_images,
+  'vectors': lambda settings, source: augmentation.VectorViews(
+    source.mean, source.stddev, columns=source.columns
+  ),
+  'tokens': lambda settings, source: augmentation.TokenViews(),
+}

@@ -16,6 +16,7 @@ import tensorflow_federated as tff
 
 from datasets.sources.own import text
 from experiments.artifacts import checkpoints, exported_models, run_folder
+from experiments.parts import views
 from experiments.preparing import hardware
 from tff_ssl import augmentation, models
 
@@ -25,11 +26,13 @@ ModelWeights = tff.learning.models.ModelWeights
 FILE = 'classifier.npz'
 _DESCRIPTION = 'description'
 _WEIGHTS = ('trainable', 'non_trainable')
-# What an exported classifier takes; a serving system gets the first.
-_DTYPES = {
-  'images': (tf.float32, tf.float64, tf.uint8),
-  'features': (tf.float32, tf.float64),
-  'texts': (tf.string,),
+# What an exported classifier takes, by the form of its examples, where that is
+# not floats of the form's name; a serving system gets the first type.
+_FLOATS = (tf.float32, tf.float64)
+_TAKES = {
+  'images': ('images', (*_FLOATS, tf.uint8)),
+  'vectors': ('features', _FLOATS),
+  'tokens': ('texts', (tf.string,)),
 }
 
 
@@ -44,6 +47,7 @@ class Description:
       examples are standardised; `None` where images are pixels in [0, 1].
     pretraining_rounds: Number of first rounds that train no classifier.
     num_tokens: How many numbers words have, where it classifies texts.
+    form: What examples are, a key of `FORMS`.
   """
 
   model: str
@@ -56,43 +60,33 @@ class Description:
   class_names: list[str]
   preprocessing: dict[str, Any] | None = None
   num_tokens: int | None = None
-
-  @property
-  def takes(self) -> str:
-    """What it classifies: 'images', 'features' or 'texts'."""
-    if self.num_tokens is not None:
-      return 'texts'
-    return 'images' if len(self.input_shape) == 3 else 'features'
+  form: str = 'images'
 
   @property
   def views(self):
     """Gives `plain`, the examples as the model takes them."""
-    if self.takes == 'texts':
-      return augmentation.TokenViews()
-    if self.takes == 'features':
-      return augmentation.VectorViews(tuple(self.mean), tuple(self.stddev))
-    if self.mean is None:
-      return augmentation.PlainViews()
-    return augmentation.ImageViews(tuple(self.mean), tuple(self.stddev))
+    moments = (of and tuple(of) for of in (self.mean, self.stddev))
+    return views.unchanged(self.form, *moments)
 
 
 def describe(opened) -> Description:
   """Returns the description of the classifier of a `building.Run`."""
-  settings, views, source = opened.settings, opened.views, opened.data.source
-  is_standardised = not isinstance(
-    views, (augmentation.PlainViews, augmentation.TokenViews)
-  )
+  settings, source = opened.settings, opened.data.source
+  # Of each channel or feature.
+  mean = getattr(opened.views, 'mean', None)
+  is_standardised = np.ndim(mean) == 1
   return Description(
     settings.model,
     settings.norm,
     list(opened.data.store.input_shape),
     source.num_classes,
-    list(views.mean) if is_standardised else None,
-    list(views.stddev) if is_standardised else None,
+    list(mean) if is_standardised else None,
+    list(opened.views.stddev) if is_standardised else None,
     settings.pretraining_rounds or 0,
     list(source.class_names),
     source.preprocessing,
     source.num_tokens,
+    source.form,
   )
 
 
@@ -139,7 +133,7 @@ def export(run_dir: pathlib.Path, output: pathlib.Path) -> int:
       f'{description.pretraining_rounds} train no classifier '
       '(--pretraining_rounds): let the run go on.'
     )
-  if description.takes == 'texts' and description.preprocessing is None:
+  if description.form == 'tokens' and description.preprocessing is None:
     raise ValueError(
       'The data of this run are numbers of words, and their source does not '
       'say how texts become these (Source.preprocessing): let it say so.'
@@ -156,7 +150,10 @@ def export(run_dir: pathlib.Path, output: pathlib.Path) -> int:
       'room or name another folder.'
     ) from error
   exported_models.write_facts(
-    output, description.class_names, description.preprocessing
+    output,
+    description.class_names,
+    description.preprocessing,
+    classifier.example_shape,
   )
   return rounds
 
@@ -177,27 +174,30 @@ class _Classifier(tf.Module):
       description.norm,
       description.num_tokens,
     )
-    views, takes = description.views, description.takes
-    if takes == 'texts':
+    own_views, form = description.views, description.form
+    takes, dtypes = _TAKES.get(form, (form, _FLOATS))
+    self.example_shape = tuple(description.input_shape)
+    if form == 'tokens':
+      self.example_shape = ()
       # An attribute, so that the table of words is saved, too.
       self.numbers = text.layer_of_words(
         description.preprocessing['words'], description.input_shape[0]
       )
 
     def logits(examples):
-      if takes == 'texts':
+      if form == 'tokens':
         examples = tf.cast(self.numbers(examples), tf.int32)
       elif examples.dtype != tf.uint8:
         # PlainViews take floats as they are, and NaN would become a pixel.
         examples = tf.debugging.check_numerics(
           tf.cast(examples, tf.float32), takes
         )
-        if takes == 'images':
+        if form == 'images':
           examples = augmentation.check_range(examples)
       output, _ = model.predict(
         [tf.convert_to_tensor(value) for value in self.trainable],
         [tf.convert_to_tensor(value) for value in self.non_trainable],
-        views.plain(examples),
+        own_views.plain(examples),
         training=False,
       )
       return tf.cast(output, tf.float32)
@@ -207,18 +207,17 @@ class _Classifier(tf.Module):
       return {'logits': output, 'probabilities': tf.nn.softmax(output)}
 
     def spec(dtype):
-      shape = [] if takes == 'texts' else description.input_shape
-      return tf.TensorSpec([None, *shape], dtype, takes)
+      return tf.TensorSpec([None, *self.example_shape], dtype, takes)
 
     # One graph for each type: with a single one TensorFlow would cast floats to
     # whole numbers, which leaves nothing of pixels in [0, 1].
     self.__call__ = tf.function(logits, autograph=False)
     self.with_probabilities = tf.function(with_probabilities, autograph=False)
-    for dtype in _DTYPES[takes]:
+    for dtype in dtypes:
       self.__call__.get_concrete_function(spec(dtype))
       self.with_probabilities.get_concrete_function(spec(dtype))
     # A signature has one type, to which TensorFlow casts. Bytes that become
     # floats are outside of [0, 1], and refused.
     self.signature = self.with_probabilities.get_concrete_function(
-      spec(_DTYPES[takes][0])
+      spec(dtypes[0])
     )

@@ -17,7 +17,6 @@ from datasets.partition import partitions
 from datasets.records import split_manifest
 from datasets.sources import catalogue
 from datasets.sources.own import (
-  examples_to_classify,
   image_folder,
   npz,
   sets,
@@ -231,7 +230,7 @@ def test_rows_to_classify(kind, tmp_path):
   preprocessing['ranges'] = {'age': [0.0, 9.0]}
   damage.try_all(
     path,
-    lambda: plain(examples_to_classify.read(str(path), (3,), preprocessing)),
+    lambda: plain(catalogue.decode(str(path), (3,), preprocessing)),
     damage.CSV,
     may_differ=CELLS,
   )
@@ -245,8 +244,8 @@ def test_pictures(ending, mutators, tmp_path):
   Image.fromarray(IMAGES[0]).save(path)
 
   def read():
-    shape, kind = (5, 5, 1), {'kind': 'pictures'}
-    return plain(examples_to_classify.read(str(path), shape, kind))
+    shape, kind = (5, 5, 1), {'kind': 'image_folder'}
+    return plain(catalogue.decode(str(path), shape, kind))
 
   damage.try_all(path, read, mutators, may_differ=PIXELS)
 
@@ -288,7 +287,7 @@ def test_npz_to_classify(tmp_path):
   np.savez(path, images=IMAGES, labels=LABELS)
   damage.try_all(
     path,
-    lambda: plain(examples_to_classify.read(str(path), (6, 5, 1), {})),
+    lambda: plain(catalogue.decode(str(path), (6, 5, 1), {})),
     {**damage.NPZ, **damage.pickles(canary)},
   )
   assert not canary.exists()
@@ -306,7 +305,7 @@ def test_images_to_classify(ending, mutators, tmp_path):
     Image.fromarray(IMAGES[0]).save(path)
   damage.try_all(
     path,
-    lambda: plain(examples_to_classify.read(str(path), (6, 5, 1), {})),
+    lambda: plain(catalogue.decode(str(path), (6, 5, 1), {})),
     mutators,
     may_differ=PIXELS if ending == '.jpg' else ['flip', 'zeros inside'],
   )

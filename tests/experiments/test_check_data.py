@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from datasets.sources import catalogue
 from experiments import check_data
 
 IMAGES = np.random.default_rng(1).integers(0, 256, [30, 8, 8], np.uint8)
@@ -49,7 +50,7 @@ def test_a_folder_is_recognised(tmp_path, capsys, write, lines):
 def test_signs(tmp_path, names, dataset):
   for name in names:
     (tmp_path / name).mkdir()
-  assert check_data.recognise(tmp_path) == dataset
+  assert catalogue.recognise(tmp_path) == dataset
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ _LAYOUT = image_files.Layout(
   holds='train/<client>/<class>/, or train/all/<class>/ where nobody owns '
   'images, and test/<class>/',
   kind='PNG or JPEG',
-  suffixes=('.png', '.jpg', '.jpeg'),
+  suffixes=image_files.ENDINGS,
 )
 
 SIDE = Setting(
@@ -68,7 +68,7 @@ def load(
     name='image_folder',
     version=f'image-folder-{digest}',
     notes=notes,
-    preprocessing={'kind': 'pictures', 'side': side},
+    preprocessing={'kind': 'image_folder', 'side': side},
   )
 
 
@@ -119,6 +119,15 @@ def _rows(
   )
 
 
+def _decode(path, input_shape, preprocessing):
+  file = pathlib.Path(path)
+  if file.suffix.lower() not in image_files.ENDINGS:
+    return npz.decode(path, input_shape, preprocessing)
+  side, _, channels = input_shape
+  images = image_files.read_squares([file], side, channels)
+  return images, npz.unusual(images)
+
+
 def _count_owners(folder: str) -> int:
   return len(image_files.visible(pathlib.Path(folder) / TRAIN))
 
@@ -139,4 +148,7 @@ SPEC = rows.spec(
   builder=load,
   check_files=check_files,
   settings=(SIDE,),
+  signs=((TRAIN,),),
+  endings=npz.SPEC.endings,
+  decode=_decode,
 )

@@ -9,11 +9,13 @@ each class. Other arrays are not read, and a run names them.
 import difflib
 import functools
 import os
+import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from datasets.files import npz_files
+from datasets.files import image_files, npz_files
 from datasets.files.npz_files import Headers, NpzFile
 from datasets.sources.own import rows as rows_lib
 from datasets.sources.own.rows import SERVER, SPLITS, TEST, TRAIN, Rows
@@ -23,6 +25,8 @@ OWNERS = 'client_ids'
 _OPTIONAL = (OWNERS, 'class_names')
 _KEYS = ('images', 'labels', *_OPTIONAL)
 _REMEDY = 'write it with np.savez'
+# Pixels of what was divided by 255, or by 16 and more.
+_DARK = 16
 
 
 def load(data_dir: str | None, cache_dir: str) -> Source:
@@ -268,6 +272,49 @@ def _not_read(files: Mapping[str, NpzFile]):
       yield f'{file.path}: not read are {", ".join(others)}.'
 
 
+def unusual(images: np.ndarray) -> list[str]:
+  """Says of each image to classify whether its pixels look divided."""
+  tops = images.reshape(len(images), -1).max(axis=1)
+  return [
+    f'no pixel is above {top}, where 255 is white' if 0 < top < _DARK else ''
+    for top in tops.tolist()
+  ]
+
+
+def decode(
+  path: str, input_shape: tuple[int, ...], preprocessing: Mapping[str, Any]
+) -> tuple[np.ndarray, list[str]]:
+  """Reads images of the size that the model takes; see `SourceSpec.decode`."""
+  del preprocessing
+  ending = pathlib.Path(path).suffix.lower()
+
+  def check_shape(shape):
+    if tuple(shape) != tuple(input_shape):
+      raise ValueError(
+        f'{path}: found images of {list(shape)} (height, width, channels), and '
+        f'the model takes {list(input_shape)}; resize or convert them as those '
+        'that it was trained on.'
+      )
+
+  def check(headers):
+    check_headers(file, headers)
+    # Without an axis of channels, images are grey.
+    check_shape((*headers['images'][0][1:], 1)[:3])
+
+  if ending in image_files.ENDINGS:
+    images = image_files.unscaled(pathlib.Path(path), check_shape)[np.newaxis]
+    return images, unusual(images)
+  if ending == '.npz':
+    file = NpzFile(path, _REMEDY)
+    npz_files.check_sizes([file])
+    images = file.read(('images',), check, ignores_others=True)['images']
+  else:
+    file = NpzFile(path, 'write it with np.save')
+    images = file.read_single('images', check)
+  images = npz_files.as_bytes(path, images).reshape(-1, *input_shape)
+  return np.ascontiguousarray(images), unusual(images)
+
+
 def _count_owners(folder: str) -> int:
   """Returns 2, which is several, where train.npz says who owns examples."""
   return 2 * (OWNERS in _file(TRAIN, folder).listed())
@@ -285,4 +332,7 @@ SPEC = rows_lib.spec(
   'validation.npz and server.npz',
   builder=load,
   check_files=check_files,
+  signs=(('train.npz',),),
+  endings=('.npz', '.npy', *image_files.ENDINGS),
+  decode=decode,
 )

@@ -22,7 +22,14 @@ import numpy as np
 
 from datasets.files import image_files
 from datasets.files.npz_files import wrong
-from datasets.sources.source import UNKNOWN, Source, SourceSpec, Split
+from datasets.sources.forms import FORMS
+from datasets.sources.source import (
+  OWN_EXAMPLES,
+  UNKNOWN,
+  Source,
+  SourceSpec,
+  Split,
+)
 
 TRAIN, SERVER, VALIDATION, TEST = 'train', 'server', 'validation', 'test'
 # The order of reports.
@@ -138,7 +145,6 @@ class Labelled:
       validation=splits.get(VALIDATION),
       num_classes=len(self.class_names),
       names=self.class_names,
-      mirrorable=False,
       notes=(*self.notes, *notes),
       **fields,
     )
@@ -388,6 +394,7 @@ def _title(kind, data_dir, labels) -> str:
 def spec(
   count_owners: Callable[[str], int],
   count_server: Callable[[str], int],
+  form: str = 'images',
   **fields,
 ) -> SourceSpec:
   """Returns the record of a format.
@@ -399,6 +406,8 @@ def spec(
     has_native_split=True,
     may_lack_labels=True,
     is_of_user=True,
+    form=form,
+    defaults={**OWN_EXAMPLES, **FORMS[form].defaults},
     derive=functools.partial(_derive, count_owners, count_server),
     **fields,
   )

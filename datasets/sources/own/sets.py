@@ -28,7 +28,12 @@ from datasets.files.npz_files import NpzFile
 from datasets.sources.own import npz, tables
 from datasets.sources.own import rows as rows_lib
 from datasets.sources.own.rows import TEST, TRAIN, class_of, name_of
-from datasets.sources.source import Source, SourceSets, SourceSpec
+from datasets.sources.source import (
+  SMALL_CLIENTS,
+  Source,
+  SourceSets,
+  SourceSpec,
+)
 from tff_ssl.common import prior_checks
 
 _FILES = ('train.npz', 'test.npz')
@@ -265,13 +270,25 @@ def _read(files: Sequence[pathlib.Path]) -> np.ndarray:
   return images
 
 
-_spec = functools.partial(SourceSpec, has_sets=True, is_of_user=True)
+_spec = functools.partial(
+  SourceSpec,
+  has_sets=True,
+  is_of_user=True,
+  # FedUL, Section 4.3: five systems of hospitals, all in each round.
+  defaults={
+    **SMALL_CLIENTS,
+    'partition': 'own_sets',
+    'clients_per_round': 5,
+    'total_rounds': 100,
+  },
+)
 NPZ = _spec(
   name='npz_sets',
   description='your own sets of known class priors, <data_dir>/train.npz, '
   'test.npz and priors.csv',
   builder=load_npz,
   check_files=_check_npz,
+  signs=((_PRIORS, 'train.npz'),),
 )
 IMAGES = _spec(
   name='image_sets',
@@ -279,5 +296,6 @@ IMAGES = _spec(
   '<hospital>/, test/<class>/ and prevalence.csv',
   builder=load_images,
   check_files=_check_images,
+  signs=((_PREVALENCE, 'train'),),
   has_unlabelled=True,
 )

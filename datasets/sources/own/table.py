@@ -203,7 +203,6 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
     version=f'table-{npz_files.digest(paths.values())}',
     mean=mean,
     stddev=stddev,
-    background=0,
     columns=encoding.columns,
     notes=(
       *encoding.notes,
@@ -233,6 +232,16 @@ def _unusual(encoding, found):
       )
 
 
+def _decode(path, input_shape, preprocessing):
+  del input_shape
+  table = tables.read(path)
+  encoding = Encoding(
+    *(preprocessing[name] for name in ('numbers', 'words', 'ranges'))
+  )
+  examples = encoding.encode(table, (tables.LABEL, CLIENT))
+  return examples, ['; '.join(one) for one in encoding.unusual(table)]
+
+
 SPEC = rows.spec(
   tables.count_owners,
   functools.partial(tables.count_rows, SERVER),
@@ -242,4 +251,7 @@ SPEC = rows.spec(
   builder=load,
   check_files=functools.partial(tables.paths_of, 'table'),
   form='vectors',
+  signs=tables.SIGNS,
+  endings=tables.ENDINGS,
+  decode=_decode,
 )

@@ -32,7 +32,9 @@ with epy.lazy_imports():
   from pyarrow import csv as arrow_csv
 
 LABEL = 'label'
-_KINDS = ('csv', 'parquet')
+ENDINGS = ('.csv', '.parquet')
+# What folders of tables hold.
+SIGNS = tuple((f'{TRAIN}{ending}',) for ending in ENDINGS)
 _SEPARATORS = ',;\t|'
 # Signs, or a currency; digits of any kind, maybe with groups of thousands (007
 # is a code); a unit such as mg/dl, or a second number, as in 120/80.
@@ -141,8 +143,8 @@ def paths_of(dataset: str, data_dir: str | None) -> dict[str, str]:
 def _path(folder: str, split: str) -> str | None:
   found = [
     path
-    for kind in _KINDS
-    if os.path.lexists(path := os.path.join(folder, f'{split}.{kind}'))
+    for ending in ENDINGS
+    if os.path.lexists(path := os.path.join(folder, f'{split}{ending}'))
   ]
   if len(found) > 1:
     raise ValueError(f'{found[0]} and {found[1]} are there: remove one.')
@@ -168,7 +170,7 @@ def count_owners(folder: str) -> int:
   return len(set(map(rows_lib.class_of, names)))
 
 
-def has_column(folder: str, name: str) -> bool:
+def has_column(name: str, folder: str) -> bool:
   """Returns whether the training table can be read and has a column."""
   try:
     table = _find(folder, TRAIN)

@@ -84,7 +84,6 @@ def load(
     version=f'text-{digest}-{length}-{vocabulary}',
     mean=(0.0,),
     stddev=(1.0,),
-    background=0,
     num_tokens=_NUM_SPECIAL + len(words),
     facts=(
       f'{len(words):,} words have numbers of their own.',
@@ -170,6 +169,17 @@ def _standardize(texts):
   return tf.strings.regex_replace(plain, _WITHOUT_BLANKS, r' \1 ')
 
 
+def _decode(path, input_shape, preprocessing):
+  del input_shape
+  texts, known = texts_of(tables.read(path)), set(preprocessing['words'])
+  said = []
+  for words in split(texts):
+    unknown = sum(word not in known for word in words)
+    odd = f'{unknown} of {len(words)} words are unknown'
+    said.append(odd if 2 * unknown > len(words) else '')
+  return np.array(texts, object), said
+
+
 SPEC = rows.spec(
   tables.count_owners,
   functools.partial(tables.count_rows, SERVER),
@@ -179,5 +189,9 @@ SPEC = rows.spec(
   builder=load,
   check_files=functools.partial(tables.paths_of, 'text'),
   form='tokens',
+  signs=tables.SIGNS,
+  fits=functools.partial(tables.has_column, TEXT),
+  endings=tables.ENDINGS,
+  decode=_decode,
   settings=(LENGTH, VOCABULARY),
 )

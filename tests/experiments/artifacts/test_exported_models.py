@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from datasets.sources.own import examples_to_classify
+from datasets.sources import catalogue
 from experiments.artifacts import exported_models
 
 
@@ -112,7 +112,7 @@ def test_damaged_names(exported, tmp_path, monkeypatch):
       'parts',
       [
         ('new.csv', (), {'kind': 'text', 'words': ['x', 'y'], 'length': 3}),
-        ('new.png', (4, 5, 1), {'kind': 'pictures', 'side': 4}),
+        ('new.png', (4, 5, 1), {'kind': 'image_folder', 'side': 4}),
       ],
       keep=0,
     ),
@@ -122,7 +122,7 @@ def test_damaged_preprocessing(
   name, shape, content, exported, tmp_path, monkeypatch
 ):
   path = _copy(exported, tmp_path, monkeypatch, shape) / 'preprocessing.json'
-  exported_models.write_facts(path.parent, ['a', 'b', 'c,d'], content)
+  exported_models.write_facts(path.parent, ['a', 'b', 'c,d'], content, shape)
   file = tmp_path / name
   file.write_text('a,b,text\n1,x,\n2,y,\n')
   if name == 'new.csv' and shape:
@@ -132,7 +132,7 @@ def test_damaged_preprocessing(
 
   def read():
     loaded = exported_models.load(path.parent)
-    examples, _ = examples_to_classify.read(
+    examples, _ = catalogue.decode(
       str(file), loaded.input_shape, loaded.preprocessing
     )
     return examples.tolist()

@@ -36,8 +36,8 @@ def test_every_data_set_has_a_partition_and_rounds():
   sources = catalogue.REGISTRIES['dataset']
   process = catalogue.REGISTRIES['process']['grouping']
 
-  def of_source(source, **given):
-    given = {'dataset': source.name, **given}
+  def of_source(source):
+    given = {'dataset': source.name}
     values, _ = profiles.defaults(source, process, given)
     return values
 
@@ -48,5 +48,5 @@ def test_every_data_set_has_a_partition_and_rounds():
   assert of_source(own_source.SOURCE) == {}
   plain = dataclasses.replace(own_source.SOURCE, derive=None)
   assert of_source(plain)['model'] == 'small_cnn'
-  letters = of_source(sources['emnist'], emnist_only_digits=False)
+  letters = sources['emnist'].derive({}, {'emnist_only_digits': False})
   assert letters['sets_per_client'] == '62'

@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from datasets.records import source_report
 from datasets.sources import catalogue
-from datasets.sources.own import examples_to_classify, tables
+from datasets.sources.own import tables
 
 UNITS = (' years', ' mg/dl', ' m2', '\xb12', ' (2.5)', '0/80', 'x10^3')
 DATES = (
@@ -431,7 +431,7 @@ def test_blanks_and_punctuation_of_all_kinds(tmp_path):
   source = load('text', tmp_path, texts(*cells))
   assert set(source.preprocessing['words']) == {*'abcdef', 'its'}
   write(tmp_path, 'new.csv', texts(cells[0]))
-  _, said = examples_to_classify.read(
+  _, said = catalogue.decode(
     str(tmp_path / 'new.csv'), (), source.preprocessing
   )
   assert said == ['']
@@ -462,15 +462,15 @@ def test_what_is_unusual_in_prediction(tmp_path):
   kept = json.loads(json.dumps(kept))
   new = 'n,w\n3, a \n70,b\n2,c\n,\n'
   write(tmp_path, 'new.csv', new)
-  _, said = examples_to_classify.read(str(tmp_path / 'new.csv'), (), kept)
+  _, said = catalogue.decode(str(tmp_path / 'new.csv'), (), kept)
   assert said == ['', 'n=70 is far from 1 to 4', 'w=c is unknown', '']
   kept = load('text', tmp_path, texts('good cat', 'bad dog')).preprocessing
   write(tmp_path, 'new.csv', 'text\nGood cow!\nall new cat\n')
-  _, said = examples_to_classify.read(str(tmp_path / 'new.csv'), (), kept)
+  _, said = catalogue.decode(str(tmp_path / 'new.csv'), (), kept)
   assert said == ['', '2 of 3 words are unknown']
   images = np.stack([PIXELS[0] / 255, PIXELS[1] / 255 / 255, PIXELS[2] * 0.0])
   np.save(tmp_path / 'new.npy', images)
-  _, said = examples_to_classify.read(str(tmp_path / 'new.npy'), (8, 8, 1), {})
+  _, said = catalogue.decode(str(tmp_path / 'new.npy'), (8, 8, 1), {})
   assert [bool(one) for one in said] == [False, True, False]
   assert 'no pixel is above' in said[1]
 
@@ -480,8 +480,8 @@ def test_pictures_are_turned_in_prediction(tmp_path):
   exif[0x0112] = 3  # Upside down.
   turned = Image.fromarray(np.rot90(PIXELS[0], 2))
   turned.save(tmp_path / 'a.png', exif=exif)
-  found, said = examples_to_classify.read(
-    str(tmp_path / 'a.png'), (8, 8, 1), {'kind': 'pictures'}
+  found, said = catalogue.decode(
+    str(tmp_path / 'a.png'), (8, 8, 1), {'kind': 'image_folder'}
   )
   np.testing.assert_array_equal(found[0, ..., 0], PIXELS[0])
   assert said == ['']

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets.sources.own import examples_to_classify
+from datasets.sources import catalogue
 
 GREY, COLOUR = (4, 5, 1), (4, 5, 3)
 
 
 def read(path, shape):
-  images, _ = examples_to_classify.read(path, shape, {})
+  images, _ = catalogue.decode(path, shape, {})
   return images
 
 
@@ -102,7 +102,7 @@ def npz(**arrays):
 @pytest.mark.parametrize(
   'name, write, message',
   [
-    ('a.gif', None, 'give files that end in .npz, .npy, .png, .jpg, .jpeg.'),
+    ('a.gif', None, 'give files that end in .npz, .npy, .png, .jpg or .jpeg.'),
     ('a.npz', None, 'no such file'),
     ('a.npz', lambda p: p.write_bytes(b'PK'), 'no complete npz file'),
     (

@@ -8,7 +8,7 @@ import pytest
 from sklearn.feature_extraction import text as sklearn_text
 
 from datasets.sources import catalogue
-from datasets.sources.own import examples_to_classify, text
+from datasets.sources.own import text
 
 TRAIN = pd.DataFrame(
   {
@@ -131,5 +131,5 @@ def test_texts_that_look_like_numbers_stay_as_they_are(folder, tmp_path):
   assert sorted(source.preprocessing['words']) == ['007', '2020']
   path = tmp_path / 'new.CSV'
   texts[['text']].to_csv(path, index=False)
-  read, _ = examples_to_classify.read(str(path), (), source.preprocessing)
+  read, _ = catalogue.decode(str(path), (), source.preprocessing)
   assert read.tolist() == ['2020', '', '007']
