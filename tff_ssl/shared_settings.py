@@ -68,6 +68,7 @@ EPOCH_BATCHES = Setting(
   ),
   argument='client_training.epoch_batches',
   group=_CLIENTS,
+  needed_by='passes apart, which the code of SSPT joins',
 )
 CLIENT_WEIGHTING = Setting(
   'client_weighting',
@@ -83,6 +84,7 @@ MAX_CLIENT_WEIGHT = Setting(
   above=0,
   optional=True,
   used_when=(only_with('client_weighting', 'examples'),),
+  needed_by='clients that claim too many examples',
 )
 CLIENT_MOMENTUM = Setting(
   'client_momentum',
@@ -117,6 +119,7 @@ GLOBAL_MOMENTUM = Setting(
     unless('server_order', 'beside', 'averages the server model with theirs'),
   ),
   argument='server.global_momentum',
+  needed_by='SemiFL',
 )
 NUM_GROUPS = Setting('num_groups', int, 'S, number of groups.', at_least=1)
 START_MODEL = Setting(
@@ -126,6 +129,7 @@ START_MODEL = Setting(
   'its previous one (slot), at first that of its position in the round.',
   choices=('group', 'slot'),
   used_when=(GROUPED,),
+  needed_by='the text of Zhang et al., where their code differs',
 )
 # Not a flag: the runner's sampler deals clients to groups.
 GROUP_ASSIGNMENT = Setting(

@@ -182,6 +182,8 @@ def _entry(
     lines.append(f'- Needs: {_markdown(conditions)}.')
   if setting.instead_of:
     lines.append(f'- In the place of `--{setting.instead_of}`.')
+  if setting.needed_by:
+    lines.append(f'- Needed by {setting.needed_by}.')
   if setting.scope in _FREE:
     lines.append(f'- {_FREE[setting.scope]}')
   if setting.aliases:

@@ -48,6 +48,7 @@ MIN_CLIENT_EXAMPLES = Setting(
   # Li et al. 2022.
   default=10,
   at_least=0,
+  needed_by='Li et al. (arXiv 2102.02079)',
 )
 
 

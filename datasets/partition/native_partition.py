@@ -34,6 +34,7 @@ SERVER_WRITERS = Setting(
   default=SPREAD,
   choices=(SPREAD, HELD_OUT, EVERYONE),
   used_when=(assignment.at_server,),
+  needed_by="a user's own data with few owners",
 )
 
 

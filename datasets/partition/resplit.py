@@ -42,6 +42,7 @@ SPLIT = Setting(
   choices=(OWN, CUT, HELD_OUT, HELD_OUT_UNIFORM, PER_CLIENT),
   optional=True,
   if_none=OWN,
+  needed_by="choices by validation on a user's own data",
 )
 
 

@@ -84,6 +84,7 @@ KNOWN_PRIORS = Setting(
   'the nominal ones that these were drawn from.',
   default=EXACT,
   choices=(EXACT, NOMINAL),
+  needed_by='FedUL by its text, where its code takes exact ones',
 )
 PRIOR_NOISE = Setting(
   'prior_noise',

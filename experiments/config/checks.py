@@ -183,7 +183,7 @@ def check(values: Values, chosen: Mapping[str, Choice]) -> None:
   _check_sampling(values, process)
   _check_privacy(values, process)
   _check_rounds(values)
-  _check_labels(values, process, source)
+  _check_labels(values, process)
   _check_central(values, process)
   _check_form(values, process, source)
   _check_counted_steps(values, process, chosen['client_optimizer'])
@@ -317,7 +317,7 @@ def _check_rounds(values) -> None:
     )
 
 
-def _check_labels(values, process, source) -> None:
+def _check_labels(values, process) -> None:
   """Refuses a run without labels, and a mask that its process cannot use."""
   name = process.name
   for flag in ('server_examples', 'labelled_examples'):
@@ -340,10 +340,6 @@ def _check_labels(values, process, source) -> None:
       f'--mask=redrawn: the process {name} cannot hide other labels in every '
       'pass: choose --mask=fixed.'
     )
-  if not source.may_lack_labels:
-    check_has_unlabelled(
-      values.get('pretraining_images'), bool(values.get('mask_ratio'))
-    )
 
 
 def _check_central(values, process) -> None:
@@ -362,15 +358,6 @@ def _check_central(values, process) -> None:
     raise UsageError(
       f'--partition={values["partition"]} does not fit --setting=central: one '
       'client holds all the data there; leave it out.'
-    )
-
-
-def check_has_unlabelled(images: str | None, has_unlabelled: bool) -> None:
-  """Refuses to pre-train on unlabelled images that do not exist."""
-  if images == 'unlabelled' and not has_unlabelled:
-    raise UsageError(
-      '--pretraining_images=unlabelled has no image where --mask_ratio=0 hides '
-      'no label: raise the ratio, or take all images.'
     )
 
 

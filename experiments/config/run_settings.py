@@ -354,6 +354,7 @@ TAKING_PART = (
     default='uniform',
     choices=client_sampling.KINDS,
     used_when=(_CLIENTS_TRAIN,),
+    needed_by='differential privacy by Poisson sampling',
   ),
   Setting(
     'min_separation',
@@ -363,6 +364,7 @@ TAKING_PART = (
     default=1,
     at_least=1,
     used_when=(_CLIENTS_TRAIN,),
+    needed_by='rounds as in production (arXiv 2305.18465)',
   ),
   Setting(
     'drop_out',
@@ -417,6 +419,7 @@ TAKING_PART = (
     at_least=0,
     at_most=1,
     used_when=(_CLIENTS_TRAIN,),
+    needed_by='clients that drop out (arXiv 1902.01046)',
   ),
 )
 
@@ -429,6 +432,7 @@ CONTEXT = Setting(
   'interfaces without a password.',
   default=IN_PROCESS,
   choices=(IN_PROCESS, WORKER),
+  needed_by='clients apart from the run itself',
 )
 DEVICE = Setting(
   'device',

@@ -21,6 +21,7 @@ MIN_GROUP_SIZE = Setting(
   'answer in a round has no result in it.',
   default=5,
   at_least=2,
+  needed_by='secure sums, which say much of few clients',
 )
 # In the place of a noise multiplier, and what epsilon is at.
 _PRIVACY = (
@@ -30,6 +31,7 @@ _PRIVACY = (
     'epsilon of all rounds, for which the noise multiplier is found.',
     above=0,
     instead_of='noise_multiplier',
+    needed_by='differential privacy',
   ),
   Setting(
     'delta',
@@ -37,6 +39,7 @@ _PRIVACY = (
     'delta of differential privacy; by default K^-1.1, of K clients.',
     above=0,
     below=1,
+    needed_by='differential privacy',
   ),
 )
 
@@ -72,6 +75,7 @@ SETTINGS = (
     default='mean',
     choices=tuple(AGGREGATORS),
     used_when=(_CLIENTS_TRAIN,),
+    needed_by='robust, private and secure aggregation',
   ),
   Setting(
     'client_metrics',
@@ -81,6 +85,7 @@ SETTINGS = (
     default='sum',
     choices=tuple(recommended.CLIENT_METRICS),
     used_when=(_CLIENTS_TRAIN,),
+    needed_by='secure and private aggregation',
   ),
 )
 

@@ -153,6 +153,7 @@ SCHEDULES: Registry[Schedule] = Registry(
           'Cosine: the factor by which the schedule is stretched.',
           default=1.0,
           above=0,
+          needed_by='a schedule that is shortened with its run',
         ),
       ),
       shorten=lambda given, share: {
@@ -184,6 +185,7 @@ _CLIP_NORM = Setting(
   "Largest norm of a client's gradient; by default, none is clipped.",
   above=0,
   used_when=(needs_process('has_client_training'),),
+  needed_by='SemiFL, whose authors clip to 1',
 )
 # The settings of every optimizer.
 SETTINGS = (

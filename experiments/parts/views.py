@@ -40,6 +40,7 @@ SETTINGS = (
     default='auto',
     choices=('auto', _PLAIN),
     used_when=(_AUGMENTS,),
+    needed_by='rows and texts whose class the views would change',
   ),
   Setting(
     'augmentation',
@@ -50,6 +51,7 @@ SETTINGS = (
     default='fixmatch',
     choices=('fixmatch', *_RAND_AUGMENT),
     used_when=(_STRONG, *_IMAGES),
+    needed_by='FedLabel, Section 5.2 (rand_augment_10_1)',
   ),
   Setting(
     'augment_flip',

@@ -22,7 +22,6 @@ from datasets.records import (
 )
 from datasets.sources.source import UNKNOWN, Source
 from experiments.artifacts import csv_files, opening, run_folder
-from experiments.config import checks
 from experiments.config.usage import UsageError
 from experiments.preparing import cohort, reading
 
@@ -192,10 +191,6 @@ def prepare(settings) -> RunData:
     settings, notes = _with_known_labels(settings, source)
     partition, labels_at = _partition(settings, source)
     is_redrawn = settings.mask == client_labels.REDRAWN
-    checks.check_has_unlabelled(
-      settings.pretraining_images,
-      is_redrawn or labels_at != split_manifest.AT_CLIENTS,
-    )
     counts = partition_report.class_counts(
       source.training.labels[partition.examples],
       partition.owners,

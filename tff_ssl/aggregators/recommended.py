@@ -30,6 +30,7 @@ CLIP_NORM = Setting(
   'of the rounds before.',
   above=0,
   optional=True,
+  needed_by='robust and private aggregation',
 )
 _FIXED_CLIP_NORM = dataclasses.replace(
   CLIP_NORM, help="Largest norm of a client's model delta."
@@ -40,6 +41,7 @@ NOISE_MULTIPLIER = Setting(
   'z, standard deviation of the noise in the sum of the model deltas, by their '
   'largest norm.',
   at_least=0,
+  needed_by='differential privacy',
 )
 TRIMMED_SHARE = Setting(
   'trimmed_share',
@@ -49,6 +51,7 @@ TRIMMED_SHARE = Setting(
   default=0.1,
   at_least=0,
   below=0.5,
+  needed_by='Yin et al. (arXiv 1803.01498), Definition 2',
 )
 
 

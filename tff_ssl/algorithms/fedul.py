@@ -216,6 +216,7 @@ SETTINGS = (
     'Whose rounds FedUL trains in; fednova and scaffold take '
     '`client_optimizer=sgd`, their default.',
     choices=tuple(_BASES),
+    needed_by='FedUL, which wraps any supervised method',
   ),
   *objectives.SurrogateSets.settings,
   L1_WEIGHT,

@@ -41,7 +41,7 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
-from tff_ssl.common.setting import Setting, check_arguments, condition, unless
+from tff_ssl.common.setting import Setting, check_arguments, condition
 from tff_ssl.objectives import proxy_tasks
 from tff_ssl.objectives.proxy_tasks import PROXY_TASK, SSJO_LOSS_WEIGHT
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
@@ -66,14 +66,6 @@ _PRETRAINING_ROUNDS = Setting(
   phase='pre-training',
   argument='pretraining.rounds',
 )
-_PRETRAINING_IMAGES = Setting(
-  'pretraining_images',
-  str,
-  'Images of the pre-training: all, or the unlabelled ones alone.',
-  choices=('all', 'unlabelled'),
-  used_when=(unless('pretraining_rounds', 0, 'leaves it out'),),
-  argument='pretraining.images',
-)
 # Positions among the parts: encoder, classifier, the proxy task's head.
 _CLASSIFIER = (0, 1)
 _PROXY = (0, 2)
@@ -90,16 +82,13 @@ class Pretraining:
   Attributes:
     proxy_task: What they learn, a `tff_ssl.ProxyTask`.
     rounds: P >= 0, how many rounds it takes.
-    images: What it sees, 'all' or 'unlabelled'.
   """
 
   proxy_task: proxy_tasks.ProxyTask = proxy_tasks.Reconstruction()
   rounds: int = 100
-  images: str = 'all'
 
   def __post_init__(self):
     _PRETRAINING_ROUNDS.check(self.rounds)
-    _PRETRAINING_IMAGES.check(self.images)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,8 +208,6 @@ def build_sspt(
   given = client_training.over(_SSPT_TRAINING, optimizer=_sgd())
   # Each stage has a momentum of its own.
   plan = dataclasses.replace(given, client_momentum=None)
-  # Where all examples are seen, no label is hidden.
-  sees_all = pretraining.images == 'all'
   first = _Stage(
     0,
     joint,
@@ -228,8 +215,9 @@ def build_sspt(
     templates.LocalTraining(
       split.join(joint.encoder, joint.heads[-1]),
       objectives.SelfSupervised(views, pretraining.proxy_task),
-      dataclasses.replace(plan, redrawn_mask_ratio=None) if sees_all else plan,
-      templates.Selection(pretraining.images),
+      # It sees all images, and no label to hide.
+      dataclasses.replace(plan, redrawn_mask_ratio=None),
+      templates.Selection('all'),
     ),
   )
   second = _Stage(
@@ -355,7 +343,6 @@ SSPT_SETTINGS = (
   shared.EPOCH_BATCHES,
   PROXY_TASK,
   _PRETRAINING_ROUNDS,
-  _PRETRAINING_IMAGES,
   Setting(
     'encoder_training',
     str,
@@ -386,6 +373,7 @@ SSJO_SETTINGS = (
     at_most=1,
     optional=True,
     used_when=(_all_labelled,),
+    needed_by='SSJO, of which the paper leaves it open',
   ),
   Setting(
     'idle_momentum',

@@ -207,6 +207,7 @@ CONTROL_UPDATE = Setting(
   str,
   "How a client's control is renewed: from_steps or full_gradient.",
   choices=('from_steps', 'full_gradient'),
+  needed_by='SCAFFOLD, options I and II',
 )
 
 

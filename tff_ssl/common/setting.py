@@ -89,6 +89,8 @@ class Setting:
     used_when: What must hold for it to have an effect, beside the other
       settings (`only_with`, `unless`).
     scope: What it can change.
+    needed_by: Who needs it, or a value of it, where no recipe has that: a
+      paper, or a user of whom a page tells.
     rounds: Where it counts rounds, what becomes of it when a run is shortened.
       'share': its share, rounded up, as for a warm-up or an interval. 'phase':
       its share, rounded, but a round at least unless it was 0; at least one
@@ -120,6 +122,7 @@ class Setting:
   instead_of: str | None = None
   used_when: tuple[Condition, ...] = ()
   scope: Scope = Scope.MODEL
+  needed_by: str | None = None
   rounds: Literal['share', 'phase', 'head'] | None = None
   phase: str | None = None
   group: str | None = None

@@ -43,6 +43,7 @@ VIEWS_FORWARD = Setting(
   'normalisation).',
   choices=('auto', 'joint'),
   used_when=(unless('teacher', 'received', 'trains on the strong view alone'),),
+  needed_by='the code of Zhang et al., which has both views in one pass',
 )
 TEACHER = Setting(
   'teacher',
@@ -56,6 +57,7 @@ UNLABELLED_LOSS = Setting(
   str,
   'Loss on unlabelled examples: crl, self_training on both views, or uda.',
   choices=('crl', 'self_training', 'uda'),
+  needed_by='UDA under FedAvg and FedProx',
 )
 UNLABELLED_WEIGHT = Setting(
   'unlabelled_weight',

@@ -50,12 +50,14 @@ _SETTINGS = (
     float,
     'lambda_i of FedMatch, weight of the divergence to the helpers.',
     at_least=0,
+    needed_by='FedMatch',
   ),
   Setting(
     'agreement_weight',
     float,
     "lambda_a of FedMatch, weight of the pseudo-labels' loss.",
     at_least=0,
+    needed_by='FedMatch',
   ),
   Setting(
     'sigma_psi_weight',
@@ -63,6 +65,7 @@ _SETTINGS = (
     'lambda_L2 of FedMatch, weight of ||sigma - psi||^2; times twice the '
     'learning rate it must be below 1.',
     at_least=0,
+    needed_by='FedMatch',
   ),
 )
 

@@ -232,6 +232,7 @@ PROXY_TASK = Setting(
   parse=PROXY_TASKS.__getitem__,
   optional=True,
   refused=('by_hand',),
+  needed_by="a user's own rows and texts",
 )
 
 

@@ -73,6 +73,7 @@ CLASS_WEIGHTS = Setting(
   'such as 1,2.5. By default 1.',
   parse=parse_class_weights,
   refused=('even',),
+  needed_by="a user's own data with classes of unequal size",
 )
 
 

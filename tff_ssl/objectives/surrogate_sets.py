@@ -78,6 +78,7 @@ TEST_PRIOR = Setting(
     unless('surrogate_loss', 'published_code', 'takes it as uniform'),
   ),
   refused=((0.5, 0.5), (0.2,) * 10, (0.0, 0.2) * 5, 'uniform'),
+  needed_by='FedUL, Theorem 1',
 )
 
 

@@ -71,6 +71,7 @@ _SETTINGS = (
     'The view that the experts see: plain or strong.',
     choices=('plain', 'strong'),
     used_when=(_PREDICTED,),
+    needed_by='FedLabel, Appendix A',
   ),
   Setting(
     'consistency_view',
@@ -78,6 +79,7 @@ _SETTINGS = (
     'The view of the consistency term: plain or strong.',
     choices=('plain', 'strong'),
     used_when=(_BOTH, _WEIGHED),
+    needed_by='clients that save the pass of the plain view',
   ),
 )
 

@@ -31,6 +31,7 @@ SUPERVISED_WEIGHT = Setting(
   float,
   "lambda_s of FedMatch, weight of the labelled examples' loss.",
   at_least=0,
+  needed_by='FedMatch',
 )
 
 

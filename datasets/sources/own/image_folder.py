@@ -36,6 +36,7 @@ SIDE = Setting(
   'as many, and the middle square is cut.',
   default=32,
   at_least=4,
+  needed_by="a user's own pictures",
 )
 
 

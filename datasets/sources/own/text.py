@@ -47,6 +47,7 @@ LENGTH = Setting(
   'Words of a text that are read; the rest is cut off.',
   default=64,
   at_least=1,
+  needed_by="a user's own texts",
 )
 VOCABULARY = Setting(
   'text_vocabulary',
@@ -55,6 +56,7 @@ VOCABULARY = Setting(
   'training texts.',
   default=5000,
   at_least=1,
+  needed_by="a user's own texts",
 )
 
 

@@ -1,11 +1,15 @@
-"""The catalogue: settings of one name, phases of a run, and data sets."""
+"""The catalogue: settings of one name, who needs them, phases, data sets."""
 
+import collections
 import dataclasses
+import re
 
 import own_source
 import pytest
 
 from experiments.config import catalogue, profiles, settings
+from experiments.tables import recipes
+from tff_ssl.common.setting import Scope
 
 
 @pytest.mark.parametrize(
@@ -30,6 +34,27 @@ def test_settings_of_one_name_have_one_type():
   for row in catalogue.every_row():
     types.setdefault(row.setting.name, set()).add(row.setting.type)
   assert [name for name, found in types.items() if len(found) > 1] == []
+
+
+def test_settings_of_the_model_say_who_needs_them():
+  """Unless recipes have them, with each of the values that is no default."""
+  used = collections.defaultdict(set)
+  for path in recipes.FOLDER.glob('*.csv'):
+    for name, value in re.findall(r'--(\w+)=([^\s",]+)', path.read_text()):
+      used[name].add(value)
+  rows = [r for r in catalogue.every_row() if r.setting.scope is Scope.MODEL]
+  defaults = {(row.setting.name, row.setting.default) for row in rows}
+  for row in rows:
+    if row.flag == 'process':
+      name = row.setting.name
+      defaults.add((name, row.choice.default_of(name)))
+  missing = set()
+  for setting in (row.setting for row in rows):
+    values = {v for v in setting.choices if (setting.name, v) not in defaults}
+    is_used = setting.name in used and values <= used[setting.name]
+    if not is_used and not setting.needed_by:
+      missing.add(setting.name)
+  assert not missing
 
 
 def test_every_data_set_has_a_partition_and_rounds():

@@ -98,7 +98,8 @@ def test_generated_flags_are_accepted_or_refused(draws):
       # All of them are the user's now.
       again.origins, again.defaults = made.origins, made.defaults
       assert again == made, given
-  assert 0.12 < accepted / draws < 0.88, accepted
+  # About a seventh, of as few as 50 draws.
+  assert 0.08 < accepted / draws < 0.5, accepted
 
 
 def test_every_process_runs_on_its_defaults(make):

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import pathlib
-import shutil
 import types
 
 import numpy as np
@@ -369,18 +368,6 @@ def test_a_default_mask_hides_nothing_more(prepare, half_labelled, process):
   masked = prepare(process)
   assert masked.notes == ()
   assert masked.describe()['labelled_client_examples'] < 300
-
-
-def test_pretraining_on_images_without_labels(prepare, half_labelled, tmp_path):
-  given = {'mask_ratio': 0.0, 'pretraining_images': 'unlabelled'}
-  run = prepare('sspt', **half_labelled, **given)
-  assert run.describe()['labelled_client_examples'] == 180
-  for split in ('train', 'test'):
-    all_labelled = pathlib.Path(half_labelled['data_dir'], 'test.npz')
-    shutil.copy(all_labelled, tmp_path / f'{split}.npz')
-  given |= {'dataset': 'npz', 'data_dir': str(tmp_path), 'num_clients': 2}
-  with pytest.raises(UsageError, match='--pretraining_images=unlabelled'):
-    prepare('sspt', clients_per_round=2, **given)
 
 
 @pytest.fixture

@@ -165,29 +165,6 @@ class TestSSPT:
     assert metrics[2]['loss'] < metrics[1]['loss']
 
   @pytest.mark.parts
-  def test_the_first_stage_may_see_unlabelled_images_alone(self, build):
-    other = [collections.OrderedDict(c, x=c['x'].copy()) for c in CLIENTS]
-    for arrays in other:
-      arrays['x'][arrays['y'] >= 0] = 0.5
-
-    def pretrained(clients, images):
-      process = build(
-        'sspt',
-        data_spec=_IN_SLOTS,
-        pretraining_rounds=1,
-        pretraining_images=images,
-      )
-      state = process.initialize()
-      data = [in_slot(arrays, slot) for slot, arrays in enumerate(clients)]
-      return process.next(state, data).state.global_model_weights
-
-    same = equal(
-      pretrained(CLIENTS, 'unlabelled'), pretrained(other, 'unlabelled')
-    )
-    assert all(same)
-    assert not all(equal(pretrained(CLIENTS, 'all'), pretrained(other, 'all')))
-
-  @pytest.mark.parts
   def test_an_encoder_of_another_process_is_carried_over(self, build, model):
     pretraining = build('ssjo')
     trained = pretraining.get_model_weights(train(pretraining, 1)[0][-1])
