@@ -76,27 +76,24 @@ class Line:
   is_control: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
 class Panel:
-  """Curves that share two axes.
+  """Curves that share two axes."""
 
-  Attributes:
-    tables: Names of `results/NAME_curves.csv`; a run that several have is that
-      of the first.
-    lowest: Where the axis of accuracy begins, if not where curves need it.
-  """
+  def __init__(self, tables: str, *lines: Line, title='', lowest=None):
+    """Takes the names in `results/NAME_curves.csv`, with spaces between them.
 
-  tables: tuple[str, ...]
-  lines: tuple[Line, ...]
-  title: str = ''
-  lowest: float | None = None
+    A run that several have is that of the first. `lowest` is where the axis
+    of accuracy begins, if not where the curves need it.
+    """
+    self._tables = tables.split()
+    self.lines, self.title, self.lowest = lines, title, lowest
 
   @functools.cached_property
   def curves(self) -> pd.DataFrame:
     """The rows of the tables."""
     together = pd.concat(
       pd.read_csv(stored_results.RESULTS / f'{name}_curves.csv').assign(table=n)
-      for n, name in enumerate(self.tables)
+      for n, name in enumerate(self._tables)
     )
     first = together.groupby(['run', 'seed'])['table'].transform('min')
     return together[together['table'] == first].drop(columns='table')
@@ -105,25 +102,20 @@ class Panel:
 _Bound = functools.partial(Line, colour='grey')
 _Control = functools.partial(Line, is_control=True)
 
-
-def _panel(tables: str, *lines: Line, title: str = '', lowest=None) -> Panel:
-  return Panel(tuple(tables.split()), lines, title, lowest)
-
-
-_GAIN_WRITERS = _panel(
+_GAIN_WRITERS = Panel(
   'gain_writers',
   _Bound('ten_writers_supervised', 'all labels at the clients'),
   Line('ten_writers_defaults', '100 labels and unlabelled clients'),
   _Bound('ten_writers_server_only', 'the 100 labels alone'),
 )
-_GAIN_BALANCED = _panel(
+_GAIN_BALANCED = Panel(
   'gain_balanced',
   Line('robust_s2', 'grouping_robust, S = 2'),
   _Bound('server_only', 'the server alone'),
   Line('grouping_s2', 'grouping, S = 2 (one seed)', 'red'),
 )
 _LABEL_HUNGRY = (
-  _panel(
+  Panel(
     'label_hungry_federated label_hungry_runs',
     _Bound('fed_fsl_m00', 'FSL, all labels'),
     Line('fed_ssjo_m99_redrawn', 'SSJO'),
@@ -138,7 +130,7 @@ _LABEL_HUNGRY = (
     ),
     title='99% of the labels hidden, redrawn',
   ),
-  _panel(
+  Panel(
     'label_hungry_federated label_hungry_tuned',
     _Bound('fed_fsl_m00', 'FSL, all labels'),
     Line('ssjo_m99', 'SSJO'),
@@ -147,7 +139,7 @@ _LABEL_HUNGRY = (
   ),
 )
 _FEDUL = (
-  _panel(
+  Panel(
     'fedul_published_network',
     Line('mnist_noniid_m10_fedul', 'FedUL, -log Q'),
     _Control(
@@ -159,7 +151,7 @@ _FEDUL = (
     title="Non-IID, the paper's network (one seed)",
     lowest=0.8,
   ),
-  _panel(
+  Panel(
     'fedul_small_cnn_code',
     _Bound('noniid_fedavg100', 'FedAvg, all labels (one seed)'),
     Line('noniid_m10_fedul', 'FedUL, -log Q'),
@@ -173,7 +165,7 @@ _FEDUL = (
 
 
 def _fedlabel(title: str, tables: str, share: str, seeds: str = '') -> Panel:
-  return _panel(
+  return Panel(
     tables,
     _Bound('fedavg_100', 'FedAvg, all labels'),
     Line(f'{share}_fedlabel', 'FedLabel'),
@@ -196,7 +188,7 @@ _FEDLABEL = (
   ),
 )
 _GROUPING = (
-  _panel(
+  Panel(
     'balanced_small_cnn_scale0.25 balanced_small_cnn_scale0.25_seeds12',
     _Bound('server_only', 'the server alone (one seed)'),
     Line('c10_s2', '2 groups', 'red'),
@@ -206,7 +198,7 @@ _GROUPING = (
     Line('c10_fedavg', 'FedAvg with the server', 'green'),
     title="EMNIST balanced, the paper's steps",
   ),
-  _panel(
+  Panel(
     'native_writers',
     _Bound('server_only server_examples=100', 'the server alone'),
     Line('grouping num_groups=2 server_examples=100', '2 groups', 'red'),
@@ -228,7 +220,7 @@ _GROUPING = (
   ),
 )
 _COMPARISON = (
-  _panel(
+  Panel(
     'balanced_table5',
     _Bound('grouping_supervised', 'grouping, all labels'),
     _Bound('server_only', 'server alone'),
@@ -238,7 +230,7 @@ _COMPARISON = (
     _Control('t8_fedavg', 'FedAvg with the server'),
     title='Table 5, T = 8',
   ),
-  _panel(
+  Panel(
     'balanced_table4',
     _Bound('grouping_supervised', 'grouping, all labels'),
     _Bound('server_only', 'server alone'),
@@ -254,7 +246,7 @@ _COMPARISON = (
 
 
 def _fedmatch(place: str, words: str, alone: str) -> Panel:
-  return _panel(
+  return Panel(
     'cifar10_table3',
     _Bound('supervised', 'all labels at the clients'),
     _Bound(alone, 'the 1,200 labels alone'),

@@ -6,15 +6,14 @@ would read a formula out of any other string, and fetch what sets formulas.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from bokeh import embed, models, palettes, plotting, resources
 
-# Of Okabe and Ito: people with any kind of colour vision tell them apart.
-COLOURS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9')
-# With the colours, for prints in black and white; CSS has these, too.
-DASHES = ('solid', 'dashed', 'dotted', 'dashed', 'dotted', 'solid')
+from experiments.artifacts import pictures
+
 _TEXT, _GRID = '#444444', '#dddddd'
 # Light is none, dark is most.
 _PALETTE = tuple(reversed(palettes.Blues256))
@@ -23,36 +22,78 @@ _UNKNOWN = '#c8c8c8'
 _MOST_NAMES = 20
 _LONGEST_NAME = 14
 _BINS = 20
+# What a band has at a round, or at the last one before.
+_FIGURES = """
+const {round, mean, low, high} = bands[format].data
+const place = round.findLastIndex((number) => number <= value)
+if (place < 0) return "–"
+const [m, l, h] = [mean, low, high].map((column) => column[place].toFixed(3))
+return l == h ? m : `${m} (${l}–${h})`
+"""
 
 
-def script_and_parts(
-  charts: Mapping[str, plotting.figure],
-) -> tuple[str, Mapping[str, str]]:
-  """Returns the script of all charts, and the element for each, by its name."""
-  return embed.components(dict(charts))
+def embedded(charts: Mapping[str, plotting.figure]) -> dict[str, Any]:
+  """Returns `library`, `script`, and by the names of the charts, `parts`.
 
-
-def library() -> str:
-  """Returns the script elements of bokeh itself, which load nothing."""
-  return resources.Resources(mode='inline', components=['bokeh']).render_js()
+  The library is bokeh itself, in elements that load nothing.
+  """
+  library = resources.Resources(mode='inline', components=['bokeh']).render_js()
+  script, parts = embed.components(dict(charts))
+  return {'library': library, 'script': script, 'parts': parts}
 
 
 def curves(
   bands: Mapping[str, pd.DataFrame],
   label: str,
   phases: Sequence[tuple[str, int]] = (),
-  is_share: bool = True,
 ) -> plotting.figure:
   """Draws a line in a band (`pictures.band_of`) for each system, over rounds.
 
   `phases` says what the first rounds are for, and how many they are, the
-  shortest first; they are shaded. Shares are in [0, 1].
+  shortest first; they are shaded.
   """
-  chart = _chart('round', label)
-  if is_share:
-    chart.y_range = models.Range1d(0, 1, bounds=(-0.5, 1.5))
-  else:
-    chart.y_range.start = 0
+  finite = {
+    name: drawn[np.isfinite(drawn).all(axis='columns')]
+    for name, drawn in bands.items()
+  }
+  begin, end = pictures.limits(
+    min((drawn['low'].min() for drawn in finite.values()), default=np.nan),
+    max((drawn['high'].max() for drawn in finite.values()), default=np.nan),
+  )
+  chart = _chart('round', pictures.axis_name(label, begin))
+  chart.y_range = models.Range1d(begin, end)
+  _shade(chart, phases)
+  sources = []
+  for place, (name, drawn) in enumerate(finite.items()):
+    rounds = drawn.index.astype(np.int32).rename('round')
+    source = models.ColumnDataSource(drawn.astype(np.float32).set_index(rounds))
+    sources.append(source)
+    look = {'color': pictures.COLOURS[place]}
+    chart.varea('round', 'low', 'high', source=source, alpha=0.2, **look)
+    chart.line(
+      *('round', 'mean'),
+      source=source,
+      line_width=2,
+      line_dash=pictures.DASHES[place],
+      name=name,
+      **look,
+    )
+    if len(drawn) == 1:  # A line of one point cannot be seen.
+      chart.scatter('round', 'mean', source=source, **look)
+  rounds = np.unique([number for d in finite.values() for number in d.index])
+  if rounds.size:
+    middles = (rounds[1:] + rounds[:-1]) / 2
+    edges = np.array([rounds[0] - 0.5, *middles, rounds[-1] + 0.5])
+    _add_strips(
+      *(chart, edges, (begin, end), {'round': rounds.astype(np.int32)}),
+      {'round': '@round'}
+      | {name: f'@round{{{place}}}' for place, name in enumerate(finite)},
+      {'@round': models.CustomJSHover(args={'bands': sources}, code=_FIGURES)},
+    )
+  return chart
+
+
+def _shade(chart, phases) -> None:
   begin = 0
   for place, (_, end) in enumerate(phases):
     chart.add_layout(
@@ -66,37 +107,6 @@ def curves(
       )
     )
     begin = end
-  lines = []
-  for place, (name, drawn) in enumerate(bands.items()):
-    finite = drawn[np.isfinite(drawn).all(axis='columns')]
-    rounds = finite.index.astype(np.int32).rename('round')
-    source = models.ColumnDataSource(
-      finite.astype(np.float32).set_index(rounds)
-    )
-    look = {'color': COLOURS[place]}
-    chart.varea('round', 'low', 'high', source=source, alpha=0.2, **look)
-    line = chart.line(
-      *('round', 'mean'),
-      source=source,
-      line_width=2,
-      line_dash=DASHES[place],
-      name=name,
-      **look,
-    )
-    lines.append(line)
-    if len(finite) == 1:  # A line of one point cannot be seen.
-      lines.append(
-        chart.scatter('round', 'mean', source=source, name=name, **look)
-      )
-  _add_hover_box(
-    chart,
-    lines,
-    system='$name',
-    round='@round',
-    mean='@mean{0.0000}',
-    seeds='@low{0.0000} to @high{0.0000}',
-  )
-  return chart
 
 
 def client_sizes(labelled: np.ndarray, unlabelled: np.ndarray):
@@ -114,37 +124,13 @@ def client_sizes(labelled: np.ndarray, unlabelled: np.ndarray):
     x='client',
     width=0.9,
     source=source,
-    color=[COLOURS[1], COLOURS[5]],
+    color=[pictures.COLOURS[1], pictures.COLOURS[5]],
     line_color=None,
   )
   chart.y_range.start = 0
-  _add_hover_box(
-    chart,
-    bars,
-    client='@client',
-    labelled='@labelled',
-    unlabelled='@unlabelled',
-  )
+  names = ('client', 'labelled', 'unlabelled')
+  _add_box(chart, bars, {name: f'@{name}' for name in names})
   return chart
-
-
-def counts_by_class(counts: pd.DataFrame) -> plotting.figure:
-  """Draws the examples of each client (a row) and class as a heat map."""
-  most = counts.to_numpy().max()
-  return _heat_map(counts, counts, ('class', 'client'), most)
-
-
-def confusion(counts: pd.DataFrame) -> plotting.figure:
-  """Draws the shares of predicted classes (columns) in each true class."""
-  shares = counts.div(counts.sum(axis='columns').clip(lower=1), axis='index')
-  return _heat_map(shares, counts, ('predicted class', 'true class'), 1)
-
-
-def shares_by_round(
-  shares: pd.DataFrame, counts: pd.DataFrame
-) -> plotting.figure:
-  """Draws a share of so many examples of each class (a row) and round."""
-  return _heat_map(shares, counts, ('round', 'class'), 1)
 
 
 def histogram(
@@ -163,47 +149,67 @@ def histogram(
     edges = np.linspace(low, high, _BINS + 1)
   if not is_whole:
     chart.xaxis.ticker = models.BasicTicker()
-  steps = []
-  for place, (name, figures) in enumerate(values.items()):
-    heights, _ = np.histogram(figures, edges)
-    source = models.ColumnDataSource(
-      {
-        'left': edges[:-1],
-        'right': edges[1:],
-        'clients': heights.astype(np.int32),
-      }
+  counts = {
+    f'clients{place}': np.histogram(figures, edges)[0].astype(np.int32)
+    for place, figures in enumerate(values.values())
+  }
+  # The bars of a bin stand beside each other.
+  width = 0.9 * np.diff(edges) / len(values)
+  for place, heights in enumerate(counts.values()):
+    left = edges[:-1] + 0.05 * np.diff(edges) + place * width
+    chart.quad(
+      left='left',
+      right='right',
+      top='clients',
+      bottom=0,
+      source=models.ColumnDataSource(
+        {'left': left, 'right': left + width, 'clients': heights}
+      ),
+      color=pictures.COLOURS[place],
     )
-    steps.append(
-      chart.quad(
-        left='left',
-        right='right',
-        top='clients',
-        bottom=0,
-        source=source,
-        fill_color=COLOURS[place],
-        fill_alpha=0.25,
-        line_color=COLOURS[place],
-        line_dash=DASHES[place],
-        name=name,
-      )
-    )
-  chart.y_range.start = 0
-  _add_hover_box(
-    chart,
-    steps,
-    **{
-      'system': '$name',
-      label: '@left{0.[00]} to @right{0.[00]}',
-      'clients': '@clients',
-    },
+  highest = max(int(heights.max()) for heights in counts.values())
+  chart.y_range = models.Range1d(*pictures.limits(0, highest))
+  _add_strips(
+    *(chart, edges, (0, highest), counts),
+    {'clients with': '@left{0.[00]} to @right{0.[00]}'}
+    | {name: f'@{column}' for name, column in zip(values, counts, strict=True)},
   )
   return chart
 
 
-def _add_hover_box(chart, renderers, **lines: str) -> None:
-  """Adds a box that says these lines at a pointer on what is drawn."""
-  tooltips = list(lines.items())
-  chart.add_tools(models.HoverTool(renderers=renderers, tooltips=tooltips))
+def _add_strips(
+  chart, edges, heights, columns, tooltips, formatters=()
+) -> None:
+  """Adds one box for all systems, at a pointer between two edges."""
+  strips = chart.quad(
+    left='left',
+    right='right',
+    bottom=heights[0],
+    top=heights[1],
+    source=models.ColumnDataSource(
+      {'left': edges[:-1], 'right': edges[1:], **columns}
+    ),
+    fill_alpha=0,
+    line_color=None,
+    hover_fill_color='#888888',
+    hover_fill_alpha=0.2,
+  )
+  _add_box(chart, [strips], tooltips, formatters)
+
+
+def _add_box(chart, renderers, tooltips, formatters=()) -> None:
+  """Adds a box that says figures where a pointer is, or a finger taps."""
+  chart.add_tools(
+    models.HoverTool(
+      renderers=renderers,
+      tooltips=list(tooltips.items()),
+      formatters=dict(formatters),
+      # Beside it there is no room on a phone.
+      attachment='vertical',
+    ),
+    # Without it, a finger would have to stay on the chart and move.
+    models.TapTool(behavior='inspect', renderers=renderers, visible=False),
+  )
 
 
 def _chart(x_label: str, y_label: str, **options) -> plotting.figure:
@@ -237,10 +243,16 @@ def _whole_numbers() -> models.AdaptiveTicker:
   return models.AdaptiveTicker(base=10, mantissas=[1, 2, 5], min_interval=1)
 
 
-def _heat_map(shown, counts, labels, most) -> plotting.figure:
+def heat_map(
+  shown: pd.DataFrame,
+  counts: pd.DataFrame,
+  labels: tuple[str, str],
+  most: float = 1,
+) -> plotting.figure:
   """Draws what is shown of each row and column, `most` in the darkest colour.
 
-  It is grey where that is not known. The hover box says the counts.
+  It is grey where that is not known. The box says the counts, of examples;
+  `labels` are those of columns and of rows.
   """
   height, width = counts.shape
   chart = _chart(
@@ -252,7 +264,7 @@ def _heat_map(shown, counts, labels, most) -> plotting.figure:
   colours = models.LinearColorMapper(
     palette=_PALETTE, low=0, high=max(float(most), 1e-9), nan_color=_UNKNOWN
   )
-  chart.image(
+  image = chart.image(
     'shown',
     x=-0.5,
     y=-0.5,
@@ -274,21 +286,21 @@ def _heat_map(shown, counts, labels, most) -> plotting.figure:
   rows, columns = list(map(str, counts.index)), list(map(str, counts.columns))
   _name_ticks(chart.xaxis[0], columns)
   _name_ticks(chart.yaxis[0], rows)
-  chart.add_tools(
-    models.HoverTool(
-      tooltips=[
-        (labels[1], '$y{custom}'),
-        (labels[0], '$x{custom}'),
-        ('examples', '@examples{0.[0]}'),
-      ],
-      # They give the name of a place along an axis.
-      formatters={
-        place: models.CustomJSHover(
-          args={'names': names}, code='return names[Math.round(value)] ?? ""'
-        )
-        for place, names in (('$x', columns), ('$y', rows))
-      },
-    )
+  _add_box(
+    chart,
+    [image],
+    {
+      labels[1]: '$y{custom}',
+      labels[0]: '$x{custom}',
+      'examples': '@examples{0.[0]}',
+    },
+    # They give the name of a place along an axis.
+    {
+      place: models.CustomJSHover(
+        args={'names': names}, code='return names[Math.round(value)] ?? ""'
+      )
+      for place, names in (('$x', columns), ('$y', rows))
+    },
   )
   return chart
 

@@ -275,8 +275,8 @@ def of_published(table: pd.DataFrame) -> figure.Figure:
     axes.invert_yaxis()
     axes.set_xlabel(measure)
     axes.grid(alpha=0.3)
-  handles, names = picture.axes[0].get_legend_handles_labels()
-  picture.legend(handles, names, loc='outside upper center', ncols=2)
+  keys = picture.axes[0].get_legend_handles_labels()
+  picture.legend(*keys, loc='outside upper center', ncols=2)
   return picture
 
 

@@ -16,6 +16,7 @@ import pandas as pd
 
 from datasets.records.partition_report import MAX_ROWS_DRAWN
 from experiments.artifacts import durable_files, run_folder
+from experiments.artifacts import pictures as pictures_of_run
 from experiments.config import catalogue
 from experiments.config.usage import UsageError
 from experiments.reporting import (
@@ -30,21 +31,20 @@ from experiments.tables import measures
 _TEMPLATE = 'run_page.html.jinja'
 # Of the title.
 _MOST_NAMES = 4
-_MOST_SYSTEMS = len(page_charts.COLOURS)
+_MOST_SYSTEMS = len(pictures_of_run.COLOURS)
 # Points of all lines together, and of one: the page stays below 3 MB.
 _POINTS = 40_000
 _MOST_POINTS, _LEAST_POINTS = 500, 50
 # Columns of a heat map over rounds.
 _MOST_ROUNDS = 100
-# Columns of metrics.csv over rounds -> name, and whether it is a share.
-_RESULTS = {
-  'accuracy': ('test accuracy', True),
-  'test_loss': ('test loss', False),
-}
+# Rows of the table below a chart.
+_ROWS = 12
+# Columns of metrics.csv over rounds -> their names.
+_RESULTS = {'accuracy': 'test accuracy', 'test_loss': 'test loss'}
 _PSEUDO_LABELS = {
-  'pseudo_label_accuracy': ('accuracy of pseudo-labels', True),
-  'server_pseudo_label_accuracy': ("the same on the server's labels", True),
-  'mask_rate': ('mask rate', True),
+  'pseudo_label_accuracy': 'accuracy of pseudo-labels',
+  'server_pseudo_label_accuracy': "the same on the server's labels",
+  'mask_rate': 'mask rate',
 }
 # What versions.json says beside the versions of packages.
 _NO_PACKAGES = (
@@ -92,12 +92,8 @@ class _Page:
       'clients': self._clients(),
       'versions': _versions(self._groups),
     }
-    script, parts = page_charts.script_and_parts(self._charts)
     return environment.get_template(_TEMPLATE).render(
-      **content,
-      library=page_charts.library(),
-      script=script,
-      parts=parts,
+      **content, **page_charts.embedded(self._charts)
     )
 
   def _add(self, chart) -> str:
@@ -108,8 +104,16 @@ class _Page:
 
   def _headline(self) -> dict[str, Any]:
     """Returns the means of the last evaluations, and the differences."""
-    measure = _last_evaluations(self._groups)
-    groups = [_read_by(group, measure) for group in self._groups]
+    # As many as all runs have, up to 5; nothing is published for it.
+    measure, _ = measures.of_last_evaluations(
+      (folder, summary['flags'])
+      for group in self._groups
+      for folder, summary, _ in group.runs()
+    )
+    groups = [
+      dataclasses.replace(group, measure=measure, published=None)
+      for group in self._groups
+    ]
     differences = None
     if self._against is not None:
       differences = _records(summary_tables.differences(groups, self._against))
@@ -141,9 +145,8 @@ class _Page:
           for group in panel
         }
         if any(map(len, bands.values())):
-          label, is_share = columns[column]
-          chart = page_charts.curves(bands, label, ends, is_share)
-          charts.append((label, self._add(chart)))
+          chart = page_charts.curves(bands, columns[column], ends)
+          charts.append((columns[column], self._add(chart), _figures_of(bands)))
           drawn |= {name for name, band in bands.items() if len(band)}
       if charts:
         systems = _legend(panel, drawn)
@@ -183,7 +186,7 @@ class _Page:
           ('share with a pseudo-label', labelled / examples, examples),
           ('share of these that is right', right / labelled, labelled),
         ):
-          name = self._add(page_charts.shares_by_round(shares, of))
+          name = self._add(page_charts.heat_map(shares, of, ('round', 'class')))
           charts.append((f'{group.name}: {label}', name))
       found.append({'name': group.name, 'charts': charts})
     return found
@@ -225,7 +228,9 @@ class _Page:
         keep_default_na=False,
       )
       # As many clients as `partition.png` shows.
-      chart = page_charts.counts_by_class(_thinned(counts, MAX_ROWS_DRAWN))
+      counts = _thinned(counts, MAX_ROWS_DRAWN)
+      most = counts.to_numpy().max()
+      chart = page_charts.heat_map(counts, counts, ('class', 'client'), most)
       charts.append(('examples of each client and class', self._add(chart)))
     return charts
 
@@ -245,7 +250,13 @@ class _Page:
         )
       else:
         counts = sum(tables[1:], tables[0])
-        entry['chart'] = self._add(page_charts.confusion(counts))
+        examples = counts.sum(axis='columns').clip(lower=1)
+        chart = page_charts.heat_map(
+          counts.div(examples, axis='index'),
+          counts,
+          ('predicted class', 'true class'),
+        )
+        entry['chart'] = self._add(chart)
         entry['weakest'] = _weakest(counts)
       found.append(entry)
     return found
@@ -280,6 +291,11 @@ class _Page:
           {
             'systems': _legend(panel, shown.keys() - missing),
             'chart': self._add(chart),
+            'figures': _html(
+              pd.DataFrame(
+                {k: pd.Series(v).describe() for k, v in shown.items()}
+              )
+            ),
             'missing': missing,
           }
         )
@@ -320,27 +336,23 @@ def _panels(groups, against) -> list[list[Group]]:
 def _legend(panel, names) -> list[dict[str, str]]:
   """Returns how those groups of a panel look that are in its charts."""
   return [
-    {'name': group.name, 'colour': colour, 'line': line}
-    for group, colour, line in zip(
-      panel, page_charts.COLOURS, page_charts.DASHES, strict=False
+    {'name': group.name, 'colour': colour, 'dash': ' '.join(map(str, dash))}
+    for group, colour, dash in zip(
+      panel, pictures_of_run.COLOURS, pictures_of_run.DASHES, strict=False
     )
     if group.name in names
   ]
 
 
-def _read_by(group, measure: measures.Measure) -> Group:
-  """Returns the group with another measure, for which nothing is published."""
-  return dataclasses.replace(group, measure=measure, published=None)
+def _figures_of(bands) -> str:
+  """Returns the table below a chart: means over seeds, in some rounds."""
+  means = pd.DataFrame({name: band['mean'] for name, band in bands.items()})
+  return _html(_thinned(means.dropna(how='all'), _ROWS))
 
 
-def _last_evaluations(groups) -> measures.Measure:
-  """Returns the mean of as many last evaluations as all runs have, up to 5."""
-  measure, _ = measures.of_last_evaluations(
-    (folder, summary['flags'])
-    for group in groups
-    for folder, summary, _ in group.runs()
-  )
-  return measure
+def _html(table: pd.DataFrame) -> str:
+  """Returns a table whose names are escaped."""
+  return table.to_html(border=0, na_rep='–', float_format='%.4g')
 
 
 def _published(groups) -> list[dict[str, Any]]:

@@ -20,7 +20,6 @@ _TABLE = pd.DataFrame(
     'accuracy': [0.5, 0.9, 0.6, 0.8, 0.5, 0.6, 0.5, 0.7],
   }
 )
-_OWN = ('own',)
 _LINES = (
   figures.Line('ours', 'with clients'),
   figures.Line('alone', 'alone', 'grey'),
@@ -59,11 +58,11 @@ def test_a_picture_is_small_and_its_panels_can_be_read(name):
 def test_a_run_that_two_tables_have_is_that_of_the_first():
   first, second = 'fedlabel_emnist47_2percent', 'fedlabel_emnist47'
   runs = {
-    name: figures.Panel(tables, ()).curves.set_index(['run', 'seed', 'round'])
+    name: figures.Panel(tables).curves.set_index(['run', 'seed', 'round'])
     for name, tables in {
-      'first': (first,),
-      'second': (second,),
-      'both': (first, second),
+      'first': first,
+      'second': second,
+      'both': f'{first} {second}',
     }.items()
   }
   assert runs['both'].index.is_unique
@@ -75,8 +74,8 @@ def test_means_and_controls_of_each_panel(own_results):
   """The means of two seeds by hand; a control is dashed in its colour."""
   control = figures.Line('alone', 'control', is_control=True)
   panels = [
-    figures.Panel(_OWN, _LINES[::-1], title='above'),
-    figures.Panel(_OWN, (_LINES[0], control), lowest=0.2),
+    figures.Panel('own', *_LINES[::-1], title='above'),
+    figures.Panel('own', _LINES[0], control, lowest=0.2),
   ]
   above, below = figures.draw_curves(panels).axes
   assert above.get_title(loc='left') == 'above'
@@ -100,7 +99,7 @@ def test_means_and_controls_of_each_panel(own_results):
 
 
 def test_a_missing_run_is_named(own_results):
-  panel = figures.Panel(_OWN, (figures.Line('other', 'other'),))
+  panel = figures.Panel('own', figures.Line('other', 'other'))
   with pytest.raises(ValueError, match='The run other is not among'):
     figures.draw_curves([panel])
 
@@ -140,7 +139,7 @@ def test_points_crosses_and_the_bound():
 
 def test_a_stored_picture_has_a_palette_and_its_colours(own_results, tmp_path):
   path = tmp_path / 'picture.png'
-  figures.save(figures.draw_curves([figures.Panel(_OWN, _LINES)]), path)
+  figures.save(figures.draw_curves([figures.Panel('own', *_LINES)]), path)
   with Image.open(path) as picture:
     assert picture.mode == 'P'
     pixels = np.asarray(picture.convert('RGB')).reshape(-1, 3) / 255

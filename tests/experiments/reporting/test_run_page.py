@@ -60,7 +60,7 @@ def charts_of(text, y_label=None):
   documents = json.loads(html.unescape(quoted.replace('\\\\', '\\')))
   (content,) = documents.values()
   charts = document.Document.from_json(content).roots
-  return [c for c in charts if y_label in (None, c.yaxis[0].axis_label)]
+  return [c for c in charts if c.yaxis[0].axis_label.startswith(y_label or '')]
 
 
 def glyphs(chart, kind):
@@ -168,6 +168,8 @@ def test_curves_are_means_over_seeds(tmp_path):
   np.testing.assert_allclose(ours['low'], [0.1, *[0.8] * 4, 0.82], rtol=1e-6)
   np.testing.assert_allclose(ours['high'], [0.1, *[0.82] * 4, 0.84], rtol=1e-6)
   assert loss.y_range.start == 0
+  # The same, for those who cannot point at a chart.
+  assert '6 0.83 0.73' in Page(text).text
 
 
 def test_warm_up_is_marked(tmp_path):
@@ -313,15 +315,20 @@ def test_figures_of_clients_classes_and_code(tmp_path):
   text = write_page(tmp_path, [run])
   page = Page(text)
   assert 'Lowest recall: b (0.5000), NA (0.7500).' in page.text
+  (confusion,) = charts_of(text, 'true class')
+  data = confusion.renderers[0].data_source.data
+  # In shares of a true class.
+  np.testing.assert_allclose(data['shown'][0], [[0.75, 0.25], [0.5, 0.5]])
+  np.testing.assert_allclose(data['examples'][0], [[3, 1], [2, 2]])
   assert 'from round 0: abc; from round 7: def' in page.text
   assert 'numpy 1.2' in page.text and '0.250' in page.text
   is_shown = lambda chart: 'accuracy of a client' in chart.xaxis[0].axis_label
   (chart,) = filter(is_shown, charts_of(text))
-  (quad,) = glyphs(chart, models.Quad)
+  quad, _ = glyphs(chart, models.Quad)
   data = quad.data_source.data
   # The last round alone: one client at .5, one at 1.
   held = np.asarray(data['left'])[np.asarray(data['clients']) > 0]
-  np.testing.assert_allclose(held, [0.5, 0.95])
+  np.testing.assert_allclose(held, [0.5025, 0.9525])
 
 
 def test_an_unknown_control_leaves_no_page(tmp_path):
