@@ -8,7 +8,7 @@ import shlex
 import sys
 
 from datasets.sources import catalogue
-from experiments.artifacts import opening
+from experiments.artifacts import run_folder
 from experiments.config import catalogue as catalogue_lib
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
@@ -53,7 +53,7 @@ def _run(values, arguments: list[str]) -> int:
     dataset = values.dataset or catalogue.recognise(folder)
     catalogue_lib.find('dataset', dataset)
     print(f'Read as --dataset={dataset}.')
-    with opening.cache_folder(cache_dir):
+    with run_folder.cache_folder(cache_dir):
       source = catalogue.load(
         dataset, data_dir=str(folder), cache_dir=cache_dir
       )

@@ -9,7 +9,7 @@ import sys
 import types
 from collections.abc import Iterable, Mapping
 
-from experiments.artifacts import opening
+from experiments.artifacts import run_folder
 from experiments.config import command_line, side_commands, usage
 from experiments.config.usage import UsageError
 from experiments.tables import child_runs, cluster_runs, recipes, tuning
@@ -130,7 +130,10 @@ def _list_runs(runs: Iterable[child_runs.ChildRun]) -> None:
   """Prints how far each run is, and the rounds that are left in all."""
   left = 0
   for run in runs:
-    done, total = opening.rounds_done(run.settings), run.settings.total_rounds
+    done, total = (
+      run_folder.rounds_done(run.settings),
+      run.settings.total_rounds,
+    )
     print(f'{run.name}: {done} of {total} rounds, {run.settings.run_dir}')
     left += max(0, total - done)
   print(f'{left:,} rounds are left. Nothing was trained (--dry_run).')

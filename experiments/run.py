@@ -4,7 +4,7 @@ import gc
 import signal
 import sys
 
-from experiments.artifacts import opening, run_folder
+from experiments.artifacts import checkpoints, run_folder
 from experiments.config import (
   catalogue,
   command_line,
@@ -44,14 +44,15 @@ def main(argv: list[str]) -> int:
     # First: a user's own part may import TensorFlow.
     hardware.choose_kernels(given.get('clients_per_round'))
     settings = recipes.make(given)
-    _tell_changes(settings)
+    if settings.recipe:
+      _tell_changes(settings)
     if settings.recommendation:
       print(settings.recommendation, flush=True)
   except usage.UsageError as error:
     return _complain(error, command_line.REFUSED)
   try:
     if settings.dry_run or settings.export_form:
-      with opening.dry_run(settings):
+      with run_folder.inspected(settings):
         building, training = _import_runner()
         opened = building.Run.open(settings)
         if settings.dry_run:
@@ -59,7 +60,7 @@ def main(argv: list[str]) -> int:
         else:
           training.export_form(opened)
         return 0
-    with opening.run(settings) as folder:
+    with run_folder.opened(settings) as folder:
       # Read now: by the end of the run, the table may be another one.
       facts = recipes.facts(settings)
       building, training = _import_runner()
@@ -111,7 +112,7 @@ def _import_runner():
 
 def _complain(error: Exception, exit_code: int) -> int:
   text = usage.sentence(error)
-  if isinstance(error, run_folder.FingerprintMismatch):
+  if isinstance(error, checkpoints.FingerprintMismatch):
     text = str(error)  # With a table.
   print(f'error: {text}', file=sys.stderr)
   return exit_code

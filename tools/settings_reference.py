@@ -13,7 +13,8 @@ import re
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from experiments.config import catalogue, command_line, resolving, usage
+from experiments.config import catalogue, command_line, usage
+from experiments.config import settings as settings_lib
 from experiments.config.catalogue import REGISTRIES, Row
 from experiments.tables import recipes
 from tff_ssl.algorithms import PROCESSES
@@ -150,7 +151,7 @@ def _chosen_by_tables() -> Mapping[str, _Chosen]:
     flags = {'data set': 'dataset', 'process': 'process'}
     if 'partition' in given:
       flags = {'partition': 'partition'}
-    resolved = resolving.resolve(given)
+    resolved = settings_lib.resolve(given)
     for name, origin in resolved.origins.items():
       if origin in flags and name in resolved.values:
         flag = flags[origin]

@@ -18,7 +18,7 @@ from datasets.partition import assignment
 from datasets.partition.assignment import Assignment
 from datasets.sources.source import UNKNOWN
 from tff_ssl.common.randomness import Purpose, generator
-from tff_ssl.common.setting import Setting, needs_process, unless
+from tff_ssl.common.setting import Setting, needs, unless
 
 FIXED, REDRAWN = 'fixed', 'redrawn'
 
@@ -30,11 +30,11 @@ def hidden_share(labelled_fraction: float) -> float:
   return round(1 - labelled_fraction, 12)
 
 
-_SOME_LABELS = needs_process(
-  'labels_at',
-  ', clients do not have all their labels',
-  'clients',
+_SOME_LABELS = needs(
   'a process whose clients have labels of their own',
+  'the process {process} does not use it, clients do not have all their labels',
+  'labels_at',
+  'clients',
 )
 
 MASK_RATIO = Setting(
@@ -74,16 +74,19 @@ LABELLED_EXAMPLES = Setting(
   default=100,
   at_least=0,
   used_when=(
-    needs_process(
+    needs(
+      'a process whose clients get some labelled examples',
+      'the process {process} does not use it',
       'labels_at',
-      value='dealt',
-      words='a process whose clients get some labelled examples',
+      'dealt',
     ),
   ),
 )
 _SHARED = (
-  needs_process(
-    'shared_examples', words='a process whose clients share some examples'
+  needs(
+    'a process whose clients share some examples',
+    'the process {process} does not use it',
+    'shared_examples',
   ),
 )
 SHARED_FRACTION = Setting(

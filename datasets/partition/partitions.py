@@ -68,6 +68,19 @@ _ALWAYS_RECORDED = (
 )
 
 
+def names_in_sets(needs_sets: bool) -> list[str]:
+  """Returns the names of the partitions that lay examples in sets.
+
+  Args:
+    needs_sets: Whether of data that come in sets, or of all others.
+  """
+  return [
+    spec.name
+    for spec in PARTITIONS.values()
+    if spec.in_sets and spec.needs_sets == needs_sets
+  ]
+
+
 def check_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
   """Returns the settings that have an effect, checked, with defaults."""
   spec = PARTITIONS.find(name)

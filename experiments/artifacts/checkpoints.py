@@ -15,14 +15,14 @@ import pathlib
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tree
 
 from datasets.files import npz_files
-from experiments.artifacts import durable_files, run_folder
+from experiments.artifacts import durable_files
 
 _FORMAT = 2
 _STATE = 'state.npz'
@@ -33,6 +33,9 @@ _NAME = re.compile(r'round_(\d{8,})(?:\.(\d+))?')
 # The fields of every manifest, beside its own SHA-256.
 _FIELDS = {'format': int, 'round': int, 'fingerprint': dict, 'files': dict}
 
+# How a digest begins where settings are compared.
+SHA256 = 'sha256:'
+
 
 class CheckpointError(RuntimeError):
   """A checkpoint cannot be written, or no sound one can be read."""
@@ -40,6 +43,41 @@ class CheckpointError(RuntimeError):
 
 class UnsoundCheckpointError(Exception):
   """A checkpoint cannot be used; the text says what is damaged."""
+
+
+class FingerprintMismatch(ValueError):
+  """A run would be resumed with other settings than it was started with."""
+
+
+def check_fingerprint(
+  stored: Mapping[str, Any],
+  now: Mapping[str, Any],
+  free: Collection[str] = (),
+) -> None:
+  """Compares the settings of an earlier start with the present ones.
+
+  Those that differ, but for the free ones, are a table in the error.
+  """
+  absent = '(absent)'
+  rows = []
+  for name in sorted({*stored, *now} - set(free)):
+    before, after = (str(values.get(name, absent)) for values in (stored, now))
+    if before == after:
+      continue
+    if before.startswith(SHA256) and after.startswith(SHA256):
+      # Of data: which they are is nothing to read.
+      before, after = 'as it was', 'changed'
+    rows.append((name, before, after))
+  if rows:
+    import tabulate  # It takes a while, which no other start needs.
+
+    table = tabulate.tabulate(
+      rows, ('name', 'stored', 'now'), 'plain', disable_numparse=True
+    )
+    raise FingerprintMismatch(
+      'This run was started with other settings or data; restore them or '
+      f'name another folder (--run_dir):\n{table}'
+    )
 
 
 def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
@@ -274,7 +312,7 @@ class CheckpointManager:
     for path, round_number in reversed(_find(self._folder).items()):
       try:
         manifest, files = _read(path, round_number)
-        run_folder.check_fingerprint(manifest['fingerprint'], self._fingerprint)
+        check_fingerprint(manifest['fingerprint'], self._fingerprint)
         state = self._unflatten(files.pop(_STATE, b''), path)
         if accept is not None:
           accept(round_number, files)

@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tff_ssl.common import whole_files
@@ -89,32 +89,6 @@ def sweep(folder: pathlib.Path) -> None:
   """Removes the temporary files and folders of a program that was killed."""
   for path in folder.glob(f'{TEMPORARY_PREFIX}*'):
     remove(path)
-
-
-def make_folders(path: pathlib.Path) -> list[pathlib.Path]:
-  """Makes a folder with its parents; returns those made, the outermost first.
-
-  If one cannot be made, the others are removed again.
-  """
-  made = []
-  for folder in (*reversed(path.parents), path):
-    try:
-      folder.mkdir()
-      made.append(folder)
-    except OSError:
-      # An existing folder raises, too, where its parent cannot be written.
-      if not folder.is_dir():
-        remove_empty(made)
-        raise
-  return made
-
-
-def remove_empty(made: Sequence[pathlib.Path]) -> None:
-  """Removes the folders from `make_folders` that are empty."""
-  for folder in reversed(made):
-    # It is not empty, or somebody else removed it.
-    with contextlib.suppress(OSError):
-      folder.rmdir()
 
 
 def sha256(content: bytes) -> str:

@@ -1,4 +1,8 @@
-"""The folder of one run: its lock, its files, and the flags it began with."""
+"""The folder of one run: its lock, its files, and the flags it began with.
+
+It is opened before TensorFlow is imported, which takes seconds: a wrong path is
+told at once.
+"""
 
 import contextlib
 import fcntl
@@ -6,10 +10,14 @@ import os
 import pathlib
 import shutil
 import stat
-from collections.abc import Collection, Mapping
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from experiments.artifacts import durable_files
+from datasets.sources import catalogue
+from experiments.artifacts import checkpoints, durable_files
+from experiments.config import settings as settings_lib
+from experiments.config.usage import UsageError
 
 # What a run's folder holds: tables with rows for rounds, classes and clients,
 METRICS = 'metrics.csv'
@@ -28,8 +36,6 @@ CHECKPOINTS = 'checkpoints'
 CLASSIFIER = 'classifier'
 CLIENT_STATES = 'client_states'
 TENSORBOARD = 'tensorboard'
-# How a digest begins where settings are compared.
-SHA256 = 'sha256:'
 # What there may be before the first round. The lock is removed last, so that no
 # other run enters before everything else is gone.
 _MADE_BEFORE_TRAINING = (CHECKPOINTS, CLIENT_STATES, _LOCK)
@@ -46,41 +52,6 @@ def client_states(run_dir: str | os.PathLike) -> str:
 
 class RunFolderError(RuntimeError):
   """The run folder cannot be used now: busy, full or not writable."""
-
-
-class FingerprintMismatch(ValueError):
-  """A run would be resumed with other settings than it was started with."""
-
-
-def check_fingerprint(
-  stored: Mapping[str, Any],
-  now: Mapping[str, Any],
-  free: Collection[str] = (),
-) -> None:
-  """Compares the settings of an earlier start with the present ones.
-
-  Those that differ, but for the free ones, are a table in the error.
-  """
-  absent = '(absent)'
-  rows = []
-  for name in sorted({*stored, *now} - set(free)):
-    before, after = (str(values.get(name, absent)) for values in (stored, now))
-    if before == after:
-      continue
-    if before.startswith(SHA256) and after.startswith(SHA256):
-      # Of data: which they are is nothing to read.
-      before, after = 'as it was', 'changed'
-    rows.append((name, before, after))
-  if rows:
-    import tabulate  # It takes a while, which no other start needs.
-
-    table = tabulate.tabulate(
-      rows, ('name', 'stored', 'now'), 'plain', disable_numparse=True
-    )
-    raise FingerprintMismatch(
-      'This run was started with other settings or data; restore them or '
-      f'name another folder (--run_dir):\n{table}'
-    )
 
 
 def _flag_texts(flags: Mapping[str, Any]) -> dict[str, str]:
@@ -189,7 +160,7 @@ def check_flags(
   """Compares flags with a flag file, if there is one."""
   stored = read_flags(file)
   if stored is not None:
-    check_fingerprint(stored, _flag_texts(flags), free)
+    checkpoints.check_fingerprint(stored, _flag_texts(flags), free)
 
 
 def inspect(
@@ -216,6 +187,32 @@ def inspect(
   check_flags(path / FLAGS, flags, free)
 
 
+def make_folders(path: pathlib.Path) -> list[pathlib.Path]:
+  """Makes a folder with its parents; returns those made, the outermost first.
+
+  If one cannot be made, the others are removed again.
+  """
+  made = []
+  for folder in (*reversed(path.parents), path):
+    try:
+      folder.mkdir()
+      made.append(folder)
+    except OSError:
+      # An existing folder raises, too, where its parent cannot be written.
+      if not folder.is_dir():
+        remove_empty(made)
+        raise
+  return made
+
+
+def remove_empty(made: Sequence[pathlib.Path]) -> None:
+  """Removes the folders from `make_folders` that are empty."""
+  for folder in reversed(made):
+    # It is not empty, or somebody else removed it.
+    with contextlib.suppress(OSError):
+      folder.rmdir()
+
+
 class RunFolder:
   """An exclusively locked folder of one run; the end of its process unlocks it.
 
@@ -235,7 +232,7 @@ class RunFolder:
     try:
       self._lock = self._open()
     except BaseException:
-      durable_files.remove_empty(self._made)
+      remove_empty(self._made)
       raise
     try:
       os.ftruncate(self._lock, 0)
@@ -252,7 +249,7 @@ class RunFolder:
     """Makes, checks and locks the folder; returns the locked descriptor."""
     for _ in range(_ATTEMPTS):
       try:
-        self._made += durable_files.make_folders(self.path)
+        self._made += make_folders(self.path)
       except OSError as error:
         why = f'cannot be created: {error.strerror}'
         raise _unusable(self.path, why) from error
@@ -300,7 +297,7 @@ class RunFolder:
         continue
       with contextlib.suppress(FileNotFoundError):
         durable_files.remove(path)
-    durable_files.remove_empty(self._made)
+    remove_empty(self._made)
 
   def _end(self) -> None:
     """Removes what a refused run has made, and unlocks the folder.
@@ -349,3 +346,81 @@ class RunFolder:
         f'run_dir={self.path} needs {needed_bytes} bytes and its disk has '
         f'{free} free: free some or choose another folder.'
       )
+
+
+@contextlib.contextmanager
+def opened(settings) -> Iterator[RunFolder]:
+  """Opens the run folder and checks that the run finds what it needs.
+
+  What is made for a run that is refused is removed again, but for packed data
+  in the cache: others may use them already.
+  """
+  with (
+    RunFolder(settings.run_dir) as folder,
+    cache_folder(settings.cache_dir),
+  ):
+    # First: with other files there are other defaults.
+    check_files(settings)
+    flags = folder.path / FLAGS
+    check_flags(flags, settings.used, settings_lib.FREE)
+    yield folder
+
+
+@contextlib.contextmanager
+def inspected(settings) -> Iterator[None]:
+  """Checks that a run that is not begun finds what it needs."""
+  inspect(settings.run_dir, settings.used, settings_lib.FREE)
+  check_rounds_left(settings, rounds_done(settings))
+  with cache_folder(settings.cache_dir):
+    check_files(settings)
+    yield
+
+
+def check_files(settings) -> None:
+  """Checks the files of the data; says where their folder comes from."""
+  try:
+    catalogue.check_files(settings.dataset, data_dir=settings.data_dir)
+  except ValueError as error:
+    if settings.origins.get('data_dir') != settings_lib.DATA_DIR:
+      raise
+    raise UsageError(
+      f'{error} (The folder is that of {settings_lib.DATA_DIR}: is it the one '
+      'you mean? Else give --data_dir.)'
+    ) from error
+
+
+def rounds_done(settings) -> int:
+  """Returns the round after which a run would be resumed; 0 for a new one."""
+  folder = pathlib.Path(settings.run_dir) / CHECKPOINTS
+  return checkpoints.rounds_done(folder)
+
+
+def check_rounds_left(settings, first_round: int) -> None:
+  """Refuses to end a run before the rounds that it has done."""
+  if first_round > settings.total_rounds:
+    raise UsageError(
+      f'--total_rounds={settings.total_rounds} is less than the {first_round} '
+      f'rounds that the run in {settings.run_dir} has done: raise it, or name '
+      'another folder.'
+    )
+
+
+@contextlib.contextmanager
+def cache_folder(path: str) -> Iterator[None]:
+  """Makes the folder of `--cache_dir`; if the body fails, an empty one goes."""
+  made, wanted = [], 'created'
+  try:
+    try:
+      made = make_folders(pathlib.Path(path).absolute())
+      wanted = 'written'
+      # Not by the mode alone: the disk may be read-only.
+      tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+      raise UsageError(
+        f'--cache_dir={path} cannot be {wanted}: {error.strerror}; choose '
+        'another folder.'
+      ) from error
+    yield
+  except BaseException:
+    remove_empty(made)
+    raise

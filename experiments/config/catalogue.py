@@ -15,7 +15,7 @@ from datasets.partition import partitions
 from datasets.partition.resplit import SPLIT
 from datasets.sources import catalogue as sources
 from experiments.config import run_settings
-from experiments.config.usage import UsageError, as_usage
+from experiments.config.usage import UsageError
 from experiments.parts import aggregators, optimizers, views
 from tff_ssl import algorithms
 from tff_ssl.common import user_modules
@@ -111,12 +111,8 @@ def every_row() -> tuple[Row, ...]:
 def first_rows(given: Mapping[str, Any] | None = None) -> dict[str, Row]:
   """Returns each setting once, by name, in the order of the headings.
 
-  Args:
-    given: Flags by name, which may name choices of the user's own.
-
-  Raises:
-    UsageError: If such a choice cannot be had, or has a setting that cannot be
-      a flag.
+  The flags may name choices of the user's own. A `UsageError` says which of
+  these cannot be had, or has a setting that cannot be a flag.
   """
   rows: dict[str, Row] = {}
   for row in (*every_row(), *_rows_of_user(given or {})):
@@ -134,11 +130,7 @@ def known(given: Mapping[str, Any] | None = None) -> dict[str, Setting]:
 
 
 def of_run(chosen: Mapping[str, Choice]) -> dict[str, Row]:
-  """Returns the settings of a run by name; those of its choices count more.
-
-  Args:
-    chosen: The choices by flag.
-  """
+  """Returns the settings of a run by name; those of its choices count more."""
   own = (row for item in chosen.items() for row in _rows_of(*item))
   return {row.setting.name: row for row in (*COMMON, *own)}
 
@@ -154,17 +146,14 @@ def by_heading(rows: Iterable[Row]) -> dict[str, list[Row]]:
 def find(flag: str, name: str) -> Any:
   """Returns what a flag chooses: of its registry, or a user's own.
 
-  Args:
-    flag: A key of `REGISTRIES`.
-    name: Its value, which may be 'module:NAME'.
-
-  Raises:
-    UsageError: If there is none, or a user's own has a name that cannot be
-      used.
+  A `UsageError` says that there is none, or that the user's own has a name that
+  cannot be used.
   """
   registry = REGISTRIES[flag]
-  with as_usage('--'):
+  try:
     choice = registry.find(name)
+  except ValueError as error:
+    raise UsageError(f'--{error}') from error
   if name in registry:
     return choice
   given = f'--{flag}={name}: its name {choice.name!r}'
@@ -182,11 +171,7 @@ def find(flag: str, name: str) -> Any:
 
 
 def phases_of(used: Mapping[str, Any]) -> list[tuple[str, int]]:
-  """Returns what the first rounds of a run are for, and how many they are.
-
-  Args:
-    used: The flags that the run uses, by name.
-  """
+  """Returns what the first rounds of a run are for, and how many they are."""
   phases = [
     (setting.phase, used[name])
     for name, setting in known(used).items()
@@ -217,10 +202,7 @@ def _rows_of_user(given: Mapping[str, Any]) -> list[Row]:
 def _check_settings(given: str, own: list[Row], others: list[Row]) -> None:
   """Refuses settings of a user's choice that would be taken for others.
 
-  Args:
-    given: The flag that names the choice, with its value.
-    own: What comes with it.
-    others: What comes with the user's other choices.
+  Those are the settings of the project, and of the user's other choices.
   """
   of_every_run = {row.setting.name: row.setting for row in COMMON}
   # Of the same kind in several choices, such as batch_size.

@@ -6,29 +6,17 @@ The checks of a single process stand in its own file (`ProcessSpec.check`).
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from datasets.partition import resplit
+from datasets.partition import client_labels, partitions, resplit
 from experiments.config import catalogue, run_settings
-from experiments.config.resolving import (
-  CENTRAL,
-  FRACTION,
-  Resolved,
-  blamed,
-  networks_for,
-  partitions_in_sets,
-)
-from experiments.config.usage import (
-  UsageError,
-  as_usage,
-  check_name,
-  check_value,
-  refusals,
-)
-from experiments.parts import aggregators
+from experiments.config.usage import UsageError
+from experiments.parts.aggregators import AGGREGATORS
 from experiments.parts.optimizers import OPTIMIZERS
 from tff_ssl.algorithms import ProcessSpec
+from tff_ssl.checks import cohort_adapts
 from tff_ssl.common import user_modules
 from tff_ssl.common.choice import Choice, Values
-from tff_ssl.models import ENCODERS, MODELS
+from tff_ssl.common.setting import check_known
+from tff_ssl.models import ENCODERS, MODELS, names_for
 from tff_ssl.objectives.supervised import BALANCED, CLASS_WEIGHTS
 
 # Each row has a setting, another one that it must not exceed, and the end of
@@ -53,34 +41,29 @@ _AT_MOST = (
 
 
 def used(
-  resolved: Resolved, optional: Collection[str]
+  resolved, optional: Collection[str]
 ) -> tuple[dict[str, Any], set[str]]:
   """Returns the values that the run uses, each checked by itself.
 
+  Beside them, the names of all settings that would have an effect, with a value
+  or without. A given flag without one is refused, but for the optional ones.
+
   Args:
-    resolved: All values.
-    optional: Names of given flags that are dropped where they have no effect.
-
-  Returns:
-    The values by name, and the names of all settings that would have an effect,
-    with a value or without.
-
-  Raises:
-    UsageError: If another flag has no effect, or a value cannot be.
+    resolved: A `settings.Resolved`.
+    optional: Names of flags.
   """
-  written, given, values, origins, chosen, *_ = resolved
-  rows = catalogue.of_run(chosen)
+  values, rows = resolved.values, resolved.rows
   try:
     _check_model(values['model'])
-  except UsageError as error:
-    raise blamed(error, 'model', values, origins) from error
-  unused = _unused(values, chosen, rows)
-  for name in given:
+  except ValueError as error:
+    raise resolved.refusal('model', f'--{error}') from error
+  unused = _unused(values, resolved.chosen, rows)
+  for name in resolved.given:
     if name in unused and name not in optional:
       reason = unused[name]
-      if name not in written:
-        name = FRACTION.name
-      value = written[name]
+      if name not in resolved.written:
+        name = client_labels.LABELLED_FRACTION.name
+      value = resolved.written[name]
       text = str(value).lower() if isinstance(value, bool) else value
       raise UsageError(
         f'--{name}={text} has no effect: {reason}; leave it out.'
@@ -89,20 +72,19 @@ def used(
   for name, value in values.items():
     try:
       if name in run_settings.FOLDERS and not value:
-        raise UsageError(f'--{name}={value} must be a folder.')
-      check_value(rows[name].setting, value)
-    except UsageError as error:
-      raise blamed(error, name, values, origins) from error
+        raise ValueError(f'{name}={value} must be a folder.')
+      rows[name].setting.check_flag(value)
+    except ValueError as error:
+      raise resolved.refusal(name, f'--{error}') from error
   return values, rows.keys() - unused.keys()
 
 
 def _check_model(name: str) -> None:
-  """Raises `UsageError` if there is no such network."""
+  """Raises `ValueError` if there is no such network."""
   if user_modules.is_reference(name):
-    with as_usage('--'):
-      user_modules.load('model', name)
+    user_modules.load('model', name)
   else:
-    check_name('model', name, {**MODELS, **ENCODERS})
+    check_known('model', name, {**MODELS, **ENCODERS})
 
 
 def _unused(values, chosen, rows) -> dict[str, str]:
@@ -111,7 +93,7 @@ def _unused(values, chosen, rows) -> dict[str, str]:
   unused = {}
   for name, row in rows.items():
     owner = f'--{row.flag}={values[row.flag]}' if row.flag else f'--{name}'
-    with refusals(owner, f'used_when of the setting {name}'):
+    with user_modules.mistakes(owner, f'used_when of the setting {name}'):
       if reason := row.setting.why_unused(facts):
         unused[name] = reason
   for name in values.keys() | catalogue.known().keys():
@@ -127,6 +109,7 @@ def _facts(values: Values, chosen: Mapping[str, Choice]) -> dict[str, Any]:
   """
   process, source = chosen['process'], chosen['dataset']
   partition = chosen['partition']
+  rule = values.get('pseudo_label_rule') or 'fixed'
   return {
     **values,
     **process.facts,
@@ -138,6 +121,16 @@ def _facts(values: Values, chosen: Mapping[str, Choice]) -> dict[str, Any]:
       {'client_momentum', 'local_epochs'} <= set(process.setting_names)
       and not process.takes('server_data')
       and process.needs.labels_at == 'clients'
+    ),
+    'server_has_all_labels': (
+      process.takes('server_data') and process.needs.labels_at == 'server'
+    ),
+    'labels_by_confidence': (
+      values.get('threshold') is not None or rule != 'fixed'
+    ),
+    'measures_diversity': (
+      values['gradient_diversity_of'] != 'fixed_clients'
+      or values['gradient_diversity_clients'] != 0
     ),
   }
 
@@ -160,14 +153,9 @@ def _why_not_offered(name: str, values, chosen) -> str:
 
 
 def check(values: Values, chosen: Mapping[str, Choice]) -> None:
-  """Checks settings against each other, before any data are loaded.
+  """Refuses settings that a run uses and that do not fit each other.
 
-  Args:
-    values: The settings that the run uses, by name.
-    chosen: What it is put together from, by flag.
-
-  Raises:
-    UsageError: If some of them do not fit each other.
+  No data are loaded yet. `chosen` is what it is put together from, by flag.
   """
   process, source = chosen['process'], chosen['dataset']
   for first, second, why in _AT_MOST:
@@ -193,10 +181,10 @@ def check(values: Values, chosen: Mapping[str, Choice]) -> None:
   if source.has_unlabelled:
     _check_unlabelled(values, process, chosen['partition'])
   if process.check is not None:
-    with refusals(f'--process={values["process"]}', 'check'), as_usage():
+    asked = f'--process={values["process"]}'
+    with user_modules.mistakes(asked, 'check', may_refuse=True):
       process.check(values)
-  with as_usage():
-    aggregators.check(values)
+  _check_aggregator(values)
 
 
 def check_all_take_part(
@@ -204,11 +192,7 @@ def check_all_take_part(
 ) -> None:
   """Refuses rounds of some clients where a process needs all of them.
 
-  Args:
-    clients_per_round: The setting.
-    num_clients: The number of clients there are.
-    there: What says so, as the end of "is less than".
-    process: The process.
+  `there` says how many there are, as the end of "is less than".
   """
   if process.needs.clients == 'all' and clients_per_round < num_clients:
     raise UsageError(
@@ -276,7 +260,7 @@ def _check_sampling(values, process) -> None:
 def _check_privacy(values, process) -> None:
   """Refuses what looks at clients past the noise of a private aggregator."""
   aggregator = values.get('aggregator')
-  if aggregator is None or not aggregators.AGGREGATORS[aggregator].is_private:
+  if aggregator is None or not AGGREGATORS[aggregator].is_private:
     return
   reason = None
   if values.get('on_collapse', 'warn') != 'warn':
@@ -300,6 +284,43 @@ def _check_privacy(values, process) -> None:
     )
   if reason:
     raise UsageError(f'--aggregator={aggregator} does not fit {reason}.')
+
+
+def _check_aggregator(values) -> None:
+  """Refuses an aggregator that lacks something, or would show a client."""
+  name = values.get('aggregator', 'mean')
+  spec = AGGREGATORS[name]
+  asked = f'--aggregator={name}'
+  noise = values.get('noise_multiplier')
+  if spec.is_private and noise is None and 'target_epsilon' not in values:
+    raise UsageError(
+      f'{asked} needs --noise_multiplier or --target_epsilon: give one.'
+    )
+  if spec.is_private and spec.is_secure and 'clip_norm' not in values:
+    raise UsageError(f'{asked} needs --clip_norm: give it.')
+  if noise == 0:
+    raise UsageError(
+      f'--noise_multiplier=0 adds no noise, and {asked} would protect nobody: '
+      'give more, or --aggregator=clip.'
+    )
+  weighting = values.get('client_weighting')
+  if not spec.is_weighted and weighting == 'examples':
+    raise UsageError(
+      f'--client_weighting=examples does not fit {asked}, in which all clients '
+      'weigh the same: give --client_weighting=uniform.'
+    )
+  clients, groups = values.get('clients_per_round'), values.get('num_groups', 1)
+  adapts = spec.is_private and 'clip_norm' not in values
+  if adapts and noise and clients:
+    cohort_adapts(clients, noise)
+  fewest = values.get('min_group_size')
+  if fewest is not None and clients and clients // groups < fewest:
+    raise UsageError(
+      f'--clients_per_round={clients} with --num_groups={groups} leaves groups '
+      f'of {clients // groups}, whose secure sums say much of each client: '
+      f'at least --min_group_size={fewest} are asked for. Take fewer groups or '
+      'more clients.'
+    )
 
 
 def _check_rounds(values) -> None:
@@ -354,7 +375,7 @@ def _check_central(values, process) -> None:
       f'{process.name} trains: choose --model={" or ".join(ENCODERS)}.'
     )
   central = values.get('setting') == 'central'
-  if central and values['partition'] != CENTRAL['partition']:
+  if central and values['partition'] != run_settings.CENTRAL['partition']:
     raise UsageError(
       f'--partition={values["partition"]} does not fit --setting=central: one '
       'client holds all the data there; leave it out.'
@@ -370,7 +391,7 @@ def _check_form(values, process, source) -> None:
       'of a network, which words cannot be; choose another process.'
     )
   network = values['model']
-  fitting = networks_for(process, source)
+  fitting = names_for(source.form, with_encoder=process.needs.encoder)
   if network in fitting or network not in (*MODELS, *ENCODERS):
     return
   raise UsageError(
@@ -425,7 +446,7 @@ def _check_sets(values, process, source, partition) -> None:
   """Checks that process, partition and data agree about sets of examples."""
   asked = f'--partition={values["partition"]}'
   data, labels_at = f'--dataset={values["dataset"]}', process.needs.labels_at
-  fitting = ' or '.join(partitions_in_sets(source.has_sets))
+  fitting = ' or '.join(partitions.names_in_sets(source.has_sets))
   if source.has_sets != partition.needs_sets:
     how = 'sets' if source.has_sets else 'no sets'
     raise UsageError(
@@ -449,24 +470,24 @@ def _check_sets(values, process, source, partition) -> None:
           f'--{flag}={values[flag]} has no effect: clients of the process '
           f'{process} see labels, and no class priors; leave it out.'
         )
-  with refusals(asked, 'complete'), as_usage('--'):
-    partition.complete(
-      {name: values.get(name) for name in partition.setting_names}
-    )
+  own = {name: values.get(name) for name in partition.setting_names}
+  with user_modules.mistakes(asked, 'complete', may_refuse=True):
+    try:
+      partition.complete(own)
+    except ValueError as error:
+      raise UsageError(f'--{error}') from error
 
 
 def _check_unlabelled(values, process, partition) -> None:
   """Refuses partitions and processes that need labels which are missing."""
-  with refusals(f'--partition={values["partition"]}', 'needs_labels'):
+  asked = f'--partition={values["partition"]}'
+  with user_modules.mistakes(asked, 'needs_labels'):
     needs_labels = partition.needs_labels(values)
   if needs_labels:
-    given = (
-      f'--partition={values["partition"]}'
-      if values.get('noniid_r') is None
-      else f'--noniid_r={values["noniid_r"]}'
-    )
+    if values.get('noniid_r') is not None:
+      asked = f'--noniid_r={values["noniid_r"]}'
     raise UsageError(
-      f'{given} needs the class of each image, and most of '
+      f'{asked} needs the class of each image, and most of '
       f'--dataset={values["dataset"]} have no label: choose --partition=r with '
       '--noniid_r=0.'
     )

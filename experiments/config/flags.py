@@ -27,6 +27,12 @@ _ELSEWHERE = {
   'output_dir': 'run_dir',
   'server_lr': 'server_learning_rate',
 }
+# The flags that may name a choice of the user's own.
+_CHOOSING = {
+  row.setting.name: row.setting
+  for row in catalogue.COMMON
+  if row.setting.name in catalogue.REGISTRIES
+}
 _DEFINE = {
   str: flags.DEFINE_string,
   int: flags.DEFINE_integer,
@@ -42,10 +48,12 @@ def parse(argv: list[str]) -> dict[str, object]:
     argv: The command line, the program's name first. `--flagfile=PATH` reads
       flags from a file, such as a run folder's flags.txt.
   """
-  # Unfolded first: what a user brings has flags of its own.
   argv = _with_flag_files(argv)
-  given, arguments = read(argv, catalogue.known(_named_choices(argv)))
-  check_no_arguments(arguments)
+  # Of the user's own choices first: they have settings of their own.
+  choices, _ = _read(argv, _CHOOSING, known_only=True)
+  given, arguments = _read(argv, catalogue.known(choices))
+  if arguments:
+    raise no_flag(arguments[0])
   return given
 
 
@@ -57,9 +65,14 @@ def read(
   Raises:
     UsageError: If a flag is unknown or its value is of the wrong kind.
   """
+  return _read(_with_flag_files(argv), settings)
+
+
+def _read(argv, settings, known_only=False):
+  """Reads a command line in which flag files are unfolded."""
   values, aliases = _define(settings)
   try:
-    _, *arguments = values(_with_flag_files(argv))
+    _, *arguments = values(argv, known_only)
   except flags.UnrecognizedFlagError as error:
     raise UsageError(_unknown(error.flagname, settings)) from error
   except flags.IllegalFlagValueError as error:
@@ -74,12 +87,9 @@ def read(
   return given, arguments
 
 
-def check_no_arguments(arguments: list[str]) -> None:
-  """Raises `UsageError` where a command line has something that is no flag."""
-  if arguments:
-    raise UsageError(
-      f'{arguments[0]!r} is no flag: flags are written --name=value.'
-    )
+def no_flag(argument: str) -> UsageError:
+  """Returns the error of something on a command line that is no flag."""
+  return UsageError(f'{argument!r} is no flag: flags are written --name=value.')
 
 
 def _with_flag_files(argv: list[str]) -> list[str]:
@@ -134,18 +144,6 @@ def _define(
       flags.DEFINE_alias(alias, setting.name, flag_values=values)
       aliases.add(alias)
   return values, aliases
-
-
-def _named_choices(argv: list[str]) -> dict[str, str]:
-  """Returns the flags that may name a user's own choice, as far as given."""
-  values = flags.FlagValues()
-  for name in catalogue.REGISTRIES:
-    flags.DEFINE_string(name, None, '', flag_values=values)
-  try:
-    values(argv, known_only=True)
-  except flags.Error as error:
-    raise UsageError(_without_value(error)) from error
-  return {k: v for k, v in values.flag_values_dict().items() if v is not None}
 
 
 def _unknown(name: str, settings: dict[str, Setting]) -> str:

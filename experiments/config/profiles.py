@@ -9,8 +9,6 @@ writer with 76, who then fits his own pseudo-labels.
 
 from collections.abc import Mapping
 
-from datasets.sources.source import OWN_EXAMPLES, SourceSpec
-from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.common.choice import Values
 
 # FedUL's own data sets, whose clients have thousands of images. A few steps of
@@ -26,7 +24,7 @@ _OF_FEDLABEL = dict.fromkeys(
 _OF_LABEL_HUNGRY = {'emnist': {'clients_per_round': 100, 'total_rounds': 100}}
 # By process and data set, in the place of the process's own; `None` for the
 # data set's.
-_OF_BOTH: Mapping[str, Mapping[str, Values]] = {
+OF_BOTH: Mapping[str, Mapping[str, Values]] = {
   **dict.fromkeys(('fedllp', 'fedllp_vat'), _OF_FEDUL),
   **dict.fromkeys(('fedul', 'fedpl'), _OF_FEDUL_IN_MINIBATCHES),
   **dict.fromkeys(
@@ -43,22 +41,7 @@ _OF_BOTH: Mapping[str, Mapping[str, Values]] = {
   # low for one that is alone, too.
   'server_only': {'text': {'learning_rate': None}},
 }
-_CENTRAL = dict.fromkeys(
+# Of --setting=central, by process, in the place of these.
+OF_CENTRAL = dict.fromkeys(
   ('fsl', 'sspt', 'ssjo'), {'learning_rate': 1e-4, 'total_rounds': 10}
 )
-
-
-def defaults(
-  source: SourceSpec, process: ProcessSpec, given: Values
-) -> tuple[Values, Values]:
-  """Returns those of a data set, and those of a process on it, by name."""
-  # A user's own may bring none.
-  of_source = source.defaults or ({} if source.derive else OWN_EXAMPLES)
-  here = _OF_BOTH.get(process.name, {}).get(given['dataset'], {})
-  if given.get('setting') == 'central':
-    here = _CENTRAL.get(process.name, here)
-  of_process = {**process.defaults, **here}
-  for name, value in here.items():
-    if value is None:
-      del of_process[name]
-  return of_source, of_process

@@ -12,7 +12,7 @@ from tff_ssl import plans
 from tff_ssl.common.setting import (
   Scope,
   Setting,
-  condition,
+  needs,
   needs_process,
   only_with,
   unless,
@@ -20,66 +20,22 @@ from tff_ssl.common.setting import (
 from tff_ssl.models import NORM
 from tff_ssl.simulation import client_sampling
 
-
-@condition('a process that can be trained centrally')
-def _can_be_central(values):
-  if values['can_be_central']:
-    return None
-  return (
-    f'the process {values["process"]} does not use it, it cannot be trained '
-    'centrally'
-  )
-
-
-@condition('clients with test examples of their own')
-def _has_tested_clients(values):
-  if values['has_tested_clients']:
-    return None
-  return (
-    'only clients of a native split or of u_sets have test examples of their '
-    'own (choose --partition=native and a data set whose examples have owners, '
-    'or --partition=u_sets)'
-  )
-
-
-@condition('pseudo-labels that a threshold or rule decides about')
-def _labels_by_confidence(values):
-  rule = values.get('pseudo_label_rule') or 'fixed'
-  if values.get('threshold') is not None or rule != 'fixed':
-    return None
-  return (
-    'no threshold decides about the pseudo-labels of the process '
-    f'{values["process"]}'
-  )
-
-
-@condition('a process whose server trains, too')
-def _has_lower_bound(values):
-  if values['has_server_training'] and values['labels_at'] == 'server':
-    if values['has_client_training']:
-      return None
-    return f'the process {values["process"]} is that bound'
-  return (
-    f'the server alone is no bound of the process {values["process"]}, whose '
-    'labels are not all at the server'
-  )
-
-
-@condition(
-  'gradient diversity that is measured (--gradient_diversity_of=participants, '
-  'or --gradient_diversity_clients above 0)'
-)
-def _measures_diversity(values):
-  if (
-    values['gradient_diversity_of'] != 'fixed_clients'
-    or values['gradient_diversity_clients']
-  ):
-    return None
-  return '--gradient_diversity_clients=0 measures nothing'
-
-
 _CLIENTS_TRAIN = needs_process('has_client_training')
 _HAS_DIVERSITY = (_CLIENTS_TRAIN, needs_process('has_gradient_diversity'))
+_MEASURES_DIVERSITY = needs(
+  'gradient diversity that is measured (--gradient_diversity_of=participants, '
+  'or --gradient_diversity_clients above 0)',
+  '--gradient_diversity_clients=0 measures nothing',
+  'measures_diversity',
+)
+# Of --setting=central. The momentum of the one client goes on, and a round is
+# an epoch.
+CENTRAL = {
+  'partition': 'pooled',
+  'local_epochs': 1,
+  'client_momentum': 'slot',
+  'rounds_per_evaluation': 1,
+}
 
 CHOSEN = (
   Setting(
@@ -100,7 +56,13 @@ CHOSEN = (
     'momentum, in rounds of one epoch.',
     default='federated',
     choices=('federated', 'central'),
-    used_when=(_can_be_central,),
+    used_when=(
+      needs(
+        'a process that can be trained centrally',
+        'the process {process} does not use it, it cannot be trained centrally',
+        'can_be_central',
+      ),
+    ),
   ),
 )
 
@@ -167,7 +129,7 @@ SCHEDULE = (
     default='fixed_clients',
     choices=('fixed_clients', 'participants'),
     scope=Scope.RUN,
-    used_when=(*_HAS_DIVERSITY, _measures_diversity),
+    used_when=(*_HAS_DIVERSITY, _MEASURES_DIVERSITY),
   ),
   Setting(
     'rounds_per_gradient_diversity',
@@ -176,7 +138,7 @@ SCHEDULE = (
     default=10,
     at_least=1,
     scope=Scope.RUN,
-    used_when=(*_HAS_DIVERSITY, _measures_diversity),
+    used_when=(*_HAS_DIVERSITY, _MEASURES_DIVERSITY),
   ),
   Setting(
     'rounds_per_client_evaluation',
@@ -187,7 +149,15 @@ SCHEDULE = (
     default=0,
     at_least=0,
     scope=Scope.RUN,
-    used_when=(_has_tested_clients,),
+    used_when=(
+      needs(
+        'clients with test examples of their own',
+        'only clients of a native split or of u_sets have test examples of '
+        'their own (choose --partition=native and a data set whose examples '
+        'have owners, or --partition=u_sets)',
+        'has_tested_clients',
+      ),
+    ),
   ),
   Setting(
     'on_collapse',
@@ -215,7 +185,11 @@ SCHEDULE = (
     scope=Scope.RUN,
     used_when=(
       needs_process('makes_pseudo_labels'),
-      _labels_by_confidence,
+      needs(
+        'pseudo-labels that a threshold or rule decides about',
+        'no threshold decides about the pseudo-labels of the process {process}',
+        'labels_by_confidence',
+      ),
       unless('experts', 'truth', 'makes no pseudo-labels'),
       unless('pseudo_labels', 'sets', 'takes them from the priors of sets'),
     ),
@@ -243,7 +217,19 @@ SCHEDULE = (
     '<run_dir>_server_only, and says at the end what the unlabelled examples '
     'of the clients gave.',
     scope=Scope.NAME,
-    used_when=(_has_lower_bound,),
+    used_when=(
+      needs(
+        'a process with all labels at the server',
+        'the server alone is no bound of the process {process}, whose labels '
+        'are not all at the server',
+        'server_has_all_labels',
+      ),
+      needs(
+        'clients that train',
+        'the process {process} is that bound',
+        'has_client_training',
+      ),
+    ),
   ),
 )
 

@@ -147,7 +147,8 @@ class Command:
       if name not in given:
         raise UsageError(f'--{name} is missing: give --{name}=VALUE.')
     if self.arguments is None:
-      flags.check_no_arguments(arguments)
+      if arguments:
+        raise flags.no_flag(arguments[0])
       return
     names = self.arguments.removesuffix('...').split()
     if len(arguments) < len(names):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
-from tff_ssl import checks
 from tff_ssl.aggregators import recommended
 from tff_ssl.common.choice import Registry
 from tff_ssl.common.setting import Setting, needs_process
@@ -90,50 +88,8 @@ SETTINGS = (
 )
 
 
-def check(values: Mapping[str, Any]) -> None:
-  """Raises `ValueError` where something is missing, or would show a client."""
-  name = values.get('aggregator', 'mean')
-  spec = AGGREGATORS[name]
-  asked = f'--aggregator={name}'
-  noise = values.get('noise_multiplier')
-  if spec.is_private and noise is None and 'target_epsilon' not in values:
-    raise ValueError(
-      f'{asked} needs --noise_multiplier or --target_epsilon: give one.'
-    )
-  if spec.is_private and spec.is_secure and 'clip_norm' not in values:
-    raise ValueError(f'{asked} needs --clip_norm: give it.')
-  if noise == 0:
-    raise ValueError(
-      f'--noise_multiplier=0 adds no noise, and {asked} would protect nobody: '
-      'give more, or --aggregator=clip.'
-    )
-  weighting = values.get('client_weighting')
-  if not spec.is_weighted and weighting == 'examples':
-    raise ValueError(
-      f'--client_weighting=examples does not fit {asked}, in which all clients '
-      'weigh the same: give --client_weighting=uniform.'
-    )
-  clients, groups = values.get('clients_per_round'), values.get('num_groups', 1)
-  adapts = spec.is_private and 'clip_norm' not in values
-  if adapts and noise and clients:
-    checks.cohort_adapts(clients, noise)
-  fewest = values.get('min_group_size')
-  if fewest is not None and clients and clients // groups < fewest:
-    raise ValueError(
-      f'--clients_per_round={clients} with --num_groups={groups} leaves groups '
-      f'of {clients // groups}, whose secure sums say much of each client: '
-      f'at least --min_group_size={fewest} are asked for. Take fewer groups or '
-      'more clients.'
-    )
-
-
 def build(settings) -> dict[str, Any]:
-  """Returns what a `Wiring` takes, by name, where it is not the default.
-
-  Args:
-    settings: What has `aggregator`, `client_metrics`, `clients_per_round` and
-      the settings of that aggregator.
-  """
+  """Returns what a `Wiring` takes, by name, where it is not the default."""
   wired = {}
   if settings.aggregator not in (None, 'mean'):
     spec = recommended.AGGREGATORS[settings.aggregator]

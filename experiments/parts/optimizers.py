@@ -233,10 +233,7 @@ SERVER_SETTINGS = (
 def build(settings, learning_rate: float, clip_norm: float | None):
   """Returns the `tff.learning.optimizers.Optimizer` that a run names.
 
-  Args:
-    settings: What has `client_optimizer` and the settings of that.
-    learning_rate: The learning rate.
-    clip_norm: Largest norm of a gradient; `None` clips none.
+  Without a norm, no gradient is clipped.
   """
   chosen = OPTIMIZERS[settings.client_optimizer]
   optimizer = chosen.builder(learning_rate, **chosen.arguments(vars(settings)))

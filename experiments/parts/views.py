@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from etils import epy
 
-from tff_ssl.common.setting import Setting, condition, needs_process, unless
+from tff_ssl.common.setting import Setting, needs, needs_process, unless
 
 with epy.lazy_imports():
   from tff_ssl import augmentation
@@ -19,17 +19,19 @@ _RAND_AUGMENT = {
 _PLAIN = 'plain'
 
 
-@condition('a data set of images')
-def _has_images(values):
-  if values.get('form', 'images') == 'images':
-    return None
-  return f'--dataset={values["dataset"]} has {values["form"]}, not images'
-
-
 _AUGMENTS = needs_process('augments')
 _STRONG = needs_process('has_strong_view', ', it takes no strong view')
 _CHANGES = unless('views', _PLAIN, 'leaves examples as they are')
-_IMAGES = (_AUGMENTS, _has_images, _CHANGES)
+_IMAGES = (
+  _AUGMENTS,
+  needs(
+    'a data set of images',
+    '--dataset={dataset} has {form}, not images',
+    'form',
+    'images',
+  ),
+  _CHANGES,
+)
 
 SETTINGS = (
   Setting(
@@ -81,16 +83,7 @@ SETTINGS = (
 
 
 def build(settings, process, source):
-  """Returns the views of a run.
-
-  Args:
-    settings: What has the values of `SETTINGS`.
-    process: The `ProcessSpec`.
-    source: The data set; its mean, background and orientation matter.
-
-  Raises:
-    ValueError: If `augment_crop` is no shift within the images.
-  """
+  """Returns the views of a run on a data set, which gives mean and form."""
   if process.needs.views == 'none' and source.form == 'images':
     return augmentation.PlainViews()
   if process.needs.views == 'none' or settings.views == _PLAIN:

@@ -8,7 +8,7 @@ from datasets.store import client_store
 from experiments.artifacts import run_folder
 from experiments.config.usage import UsageError
 from experiments.parts import aggregators, optimizers, views
-from experiments.preparing import cohort, hardware
+from experiments.preparing import cohort, hardware, run_data
 from experiments.preparing import data as data_lib
 from tff_ssl import models
 from tff_ssl.algorithms import ProcessSpec
@@ -33,7 +33,7 @@ class Run:
   """
 
   settings: Any
-  data: data_lib.RunData
+  data: run_data.RunData
   model: Any
   views: Any
   over_data: Any
@@ -66,7 +66,7 @@ class Run:
     )
     own_views = views.build(settings, spec, data.source)
     over_data = build_process(settings, model, own_views, data)
-    process = read_from_store(over_data, data)
+    process = client_reader.compose_with_reader(over_data, build_reader(data))
     return cls(settings, data, model, own_views, over_data, process)
 
 
@@ -93,7 +93,9 @@ def build_process(settings, model, own_views, data):
     in_context=True,
     num_slots=settings.clients_per_round if in_slots else None,
     priors_shape=(
-      data.partition.class_priors.shape[1:] if _sees_sets(data) else None
+      data.partition.class_priors.shape[1:]
+      if data.labels_at == split_manifest.IN_SETS
+      else None
     ),
     has_faults=cohort.client_faults(settings, data).in_keys,
     num_clients=data.partition.num_clients,
@@ -118,14 +120,9 @@ def build_process(settings, model, own_views, data):
     raise type(error)(f'--aggregator={settings.aggregator}: {error}') from error
 
 
-def read_from_store(process, data):
-  """Returns the process over client keys, reading from the client store."""
-  return client_reader.compose_with_reader(process, build_reader(data))
-
-
 def build_reader(data):
   """Returns the reader of a run's clients, with priors of sets if seen."""
-  if not _sees_sets(data):
+  if data.labels_at != split_manifest.IN_SETS:
     return client_store.client_reader(data.store)
   partition = data.partition
   return client_store.client_reader(
@@ -133,7 +130,3 @@ def build_reader(data):
     class_priors=partition.class_priors,
     set_shares=partition.set_shares,
   )
-
-
-def _sees_sets(data):
-  return data.labels_at == split_manifest.IN_SETS

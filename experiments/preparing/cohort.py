@@ -16,7 +16,7 @@ import types
 from datasets.partition.assignment import Partition
 from datasets.records import split_manifest
 from experiments.config import checks
-from experiments.config.usage import UsageError, as_usage
+from experiments.config.usage import UsageError
 from tff_ssl.aggregators import recommended
 from tff_ssl.plans import Corruption
 from tff_ssl.simulation.client_faults import ClientFaults
@@ -29,7 +29,7 @@ def fit(settings, partition: Partition) -> types.SimpleNamespace:
   """Returns the settings with as many clients in a round as there may be.
 
   Raises:
-    UsageError: If `clients_per_round` is above the number of clients, or below
+    ValueError: If `clients_per_round` is above the number of clients, or below
       it where the process needs all, and is not what it would be by default; or
       if the number of clients does not fit other settings.
   """
@@ -120,10 +120,13 @@ def fit_noise(settings, num_clients: int) -> types.SimpleNamespace:
   if rounds < 1:
     # Clients send nothing, and no noise is ever drawn.
     return types.SimpleNamespace(**{**vars(settings), 'noise_multiplier': 1.0})
-  with as_usage(f'--target_epsilon={settings.target_epsilon:g}: '):
+  try:
     noise = privacy.noise_multiplier_for(
       settings.target_epsilon, rounds, **_assumptions(settings, num_clients)
     )
+  except ValueError as error:
+    target = f'--target_epsilon={settings.target_epsilon:g}'
+    raise UsageError(f'{target}: {error}') from error
   return types.SimpleNamespace(**{**vars(settings), 'noise_multiplier': noise})
 
 
@@ -138,11 +141,13 @@ def account(settings, num_clients: int):
     return None
   from tff_ssl import privacy
 
-  with as_usage(f'--aggregator={name}: '):
+  try:
     return privacy.PrivacyAccount(
       noise_multiplier=settings.noise_multiplier,
       **_assumptions(settings, num_clients),
     )
+  except ValueError as error:
+    raise UsageError(f'--aggregator={name}: {error}') from error
 
 
 def _assumptions(settings, num_clients):

@@ -1,193 +1,77 @@
-"""Prepares the data of a run, and records them in its folder.
+"""Reads the data of a run, and partitions and packs them.
 
-`datasets` has the catalogue, the partitions and the client store; this module
-puts them together for a run. TensorFlow is imported when data are packed.
+Where their labels are, they say as well: a process is chosen by that
+(`--process=recommended`). Neither TensorFlow nor pandas is imported until data
+are packed.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import collections
+import functools
 import types
+from collections.abc import Iterable
 
 import numpy as np
-import pandas as pd
 from etils import epy
-from sklearn.utils import class_weight
 
 from datasets.partition import client_labels, partitions, resplit
 from datasets.partition.assignment import Partition
-from datasets.records import (
-  partition_report,
-  split_manifest,
-)
+from datasets.sources import catalogue
+from datasets.sources.own import tables
 from datasets.sources.source import UNKNOWN, Source
-from experiments.artifacts import csv_files, opening, run_folder
+from experiments.artifacts import run_folder
+from experiments.config.recommended import Found
 from experiments.config.usage import UsageError
-from experiments.preparing import cohort, reading
 
 with epy.lazy_imports():
+  from datasets.records import partition_report, split_manifest
   from datasets.store import client_store
+  from experiments.preparing import cohort, run_data
 
 
-@dataclasses.dataclass(frozen=True)
-class RunData:
-  """The data of a run.
-
-  Attributes:
-    source: The data set.
-    partition: Who has which examples.
-    store: The packed client store.
-    counts: `int64 [K, d]`, examples per client and known class.
-    labels_at: Whose labels training sees, as in `Needs`; `'dealt'` with a
-      fixed mask, or where some of the clients' examples have no label.
-    redrawn_ratio: The share of labels that the process hides, drawn anew in
-      each pass; `None` where it hides none.
-    is_of_user: Whether the files are a user's own.
-    notes: Sentences on what the run took otherwise than its settings say.
-  """
-
-  source: Source
-  partition: Partition
-  store: client_store.ClientStore
-  counts: np.ndarray
-  labels_at: str
-  redrawn_ratio: float | None = None
-  is_of_user: bool = False
-  notes: tuple[str, ...] = ()
-
-  @property
-  def in_sets(self) -> bool:
-    """Whether the clients' examples lie in sets."""
-    return partitions.PARTITIONS.find(self.partition.name).in_sets
-
-  def digests(self) -> dict[str, str]:
-    """Returns the SHA-256 of what must stay as it is, by what it is."""
-    if not self.is_of_user:
-      return {'who has which examples': self.partition.digest()}
-    # Files that are written otherwise hold the same.
-    partition = dataclasses.replace(self.partition, source_version='')
-    return {
-      **self.source.digests(),
-      'who has which examples': partition.digest(),
-    }
-
-  def describe(self) -> dict[str, object]:
-    """Returns the figures that a report gives of the data.
-
-    They are sizes, classes, the measured R, and:
-
-    - `labelled_client_examples`: examples whose labels some pass sees.
-    - `training_labels`: those that the training examples have;
-      `unused_labels`: those of them that no pass sees.
-    - `held_out_clients` and `held_out_examples`: the owners held out for the
-      server, and those of their examples that nobody has.
-    - `min_labels`, `median_labels` and `max_labels`, where clients have only
-      some of their labels: the number that a client sees in one pass.
-    - `clients_without_labels` and `clients_without_unlabelled`, likewise: the
-      number of clients that train on one kind of examples alone.
-    - `label_mismatch_...`: from `partition_report.Mismatch`, over the clients.
-    - those of `partition_report.describe_sets`, where examples lie in sets.
-    """
-    summary = partition_report.summary(self.counts, self.partition.client_sizes)
-    if self.in_sets:
-      summary.update(partition_report.describe_sets(self.partition))
-    summary['server_examples'] = len(self.partition.server_indices)
-    seen = split_manifest.known_to_clients(self.partition, self.labels_at)
-    summary['labelled_client_examples'] = len(seen)
-    known = self.source.training.labels != UNKNOWN
-    summary['training_labels'] = int(known.sum())
-    known[np.concatenate([self.partition.server_indices, seen])] = False
-    summary['unused_labels'] = int(known.sum())
-    summary['held_out_clients'] = len(self.partition.held_out_client_names)
-    summary['held_out_examples'] = partition_report.unused_of_held_out(
-      self.source, self.partition
-    )
-    if self.labels_at == split_manifest.DEALT or self.redrawn_ratio:
-      labels = split_manifest.labels_per_client(
-        self.partition, self.labels_at, self.redrawn_ratio
-      )
-      summary['min_labels'] = int(labels.min())
-      summary['median_labels'] = float(np.median(labels))
-      summary['max_labels'] = int(labels.max())
-      sizes = self.partition.client_sizes
-      summary['clients_without_labels'] = int((labels == 0).sum())
-      summary['clients_without_unlabelled'] = int((labels == sizes).sum())
-    mismatch = self.mismatch()
-    if mismatch is not None:
-      summary.update(mismatch.describe())
-    if self.source.validation is not None:
-      summary['validation_examples'] = len(self.source.validation.labels)
-    summary['test_examples'] = len(self.source.test.labels)
-    return summary
-
-  @property
-  def hidden_from_clients(self) -> np.ndarray:
-    """`int64 [n]`, their examples whose label the data hold and hide from them.
-
-    Where labels are hidden anew in each pass, each example is unlabelled in
-    some pass.
-    """
-    examples = np.unique(self.partition.examples)
-    if self.redrawn_ratio is None:
-      examples = np.setdiff1d(
-        examples,
-        split_manifest.known_to_clients(self.partition, self.labels_at),
-      )
-    return examples[self.source.training.labels[examples] != UNKNOWN]
-
-  def balanced_class_weights(self) -> tuple[float, ...]:
-    """Returns scikit-learn's balanced weights of the labels in training.
-
-    They are those of the server, where it has some, and those that clients see.
-
-    Raises:
-      UsageError: If a class has no label.
-    """
-    known = split_manifest.known_to_clients(self.partition, self.labels_at)
-    labels = self.source.training.labels[
-      np.union1d(self.partition.server_indices, known)
-    ]
-    classes = np.arange(self.source.num_classes)
-    missing = np.setdiff1d(classes, labels)
-    if missing.size:
-      raise UsageError(
-        '--class_weights=balanced needs labels of each class in training, '
-        f'and {self.source.class_names[missing[0]]!r} has none: give numbers.'
-      )
-    weights = class_weight.compute_class_weight(
-      'balanced', classes=classes, y=labels
-    )
-    return tuple(weights.tolist())
-
-  def mismatch(self) -> partition_report.Mismatch | None:
-    """Returns how far clients' labelled data are from their unlabelled data.
-
-    `None` where the labelled examples change between passes, or where the class
-    of some unlabelled example is unknown.
-    """
-    partition = self.partition
-    labels = self.source.training.labels[partition.examples]
-    if self.labels_at != split_manifest.DEALT or (labels == UNKNOWN).any():
-      return None
-    shown = np.isin(partition.examples, partition.labelled_indices)
-    labelled = partition_report.class_counts(
-      labels[shown],
-      partition.owners[shown],
-      partition.num_clients,
-      self.source.num_classes,
-    )
-    return partition_report.mismatch_of(labelled, self.counts - labelled)
+@functools.lru_cache(maxsize=1)
+def _load(**content) -> Source:
+  return catalogue.load(**content)
 
 
-def prepare(settings) -> RunData:
+def forget() -> None:
+  """Frees the memory of the data set that was read last."""
+  _load.cache_clear()
+  tables.forget()
+
+
+def find_labels(settings) -> Found:
+  """Reads the data of a run, and returns where their labels are."""
+  try:
+    with run_folder.cache_folder(settings.cache_dir):
+      run_folder.check_files(settings)
+      source = read(settings)
+  except (ValueError, TypeError, OSError) as error:
+    raise UsageError(str(error)) from error
+  return _found(source, settings.chosen['partition'])
+
+
+def read(settings) -> Source:
+  """Returns the data set of a run; it stays in memory until `forget`."""
+  options = settings.chosen['dataset'].options
+  return _load(
+    name=settings.dataset,
+    data_dir=settings.data_dir,
+    cache_dir=settings.cache_dir,
+    **{name: getattr(settings, options[name].name) for name in options},
+  )
+
+
+def prepare(settings) -> run_data.RunData:
   """Loads, partitions and packs the data of a run.
 
   Raises:
     ValueError: If data are missing or the partition is impossible.
   """
-  with opening.cache_folder(settings.cache_dir):
-    source = _read(settings)
-    reading.forget()
+  with run_folder.cache_folder(settings.cache_dir):
+    source = _split(settings)
+    forget()
     settings, notes = _with_known_labels(settings, source)
     partition, labels_at = _partition(settings, source)
     is_redrawn = settings.mask == client_labels.REDRAWN
@@ -200,7 +84,7 @@ def prepare(settings) -> RunData:
     store = client_store.build(
       source, partition, cache_dir=settings.cache_dir, labelled=labels_at
     )
-  return RunData(
+  return run_data.RunData(
     source,
     partition,
     store,
@@ -215,19 +99,19 @@ def prepare(settings) -> RunData:
 def digest(settings) -> str:
   """Returns the digest of the partition that `prepare` would make.
 
-  It tells the content of the data set, too, which stays in memory (`reading`):
+  It tells the content of the data set, too, which stays in memory (`read`):
   the runs of a table ask for one after another.
   """
-  with opening.cache_folder(settings.cache_dir):
-    source = _read(settings)
+  with run_folder.cache_folder(settings.cache_dir):
+    source = _split(settings)
   settings, _ = _with_known_labels(settings, source)
   partition, _ = _partition(settings, source)
   return partition.digest()
 
 
-def _read(settings) -> Source:
+def _split(settings) -> Source:
   """Returns the data set, split as the run asks for."""
-  source = reading.read(**reading.content_of(settings))
+  source = read(settings)
   source = resplit.resplit(source, settings.split, settings.seed)
   for name in ('server_examples', 'labelled_examples'):
     labels = getattr(settings, name)
@@ -290,49 +174,62 @@ def _partition(settings, source) -> tuple[Partition, str]:
   return client_labels.keep_known(partition, labels), split_manifest.DEALT
 
 
-def write_records(data: RunData, folder) -> None:
-  """Writes the records of the data: partition, labels and pictures of them.
-
-  Args:
-    data: The data of the run.
-    folder: The `RunFolder`.
-  """
-  split_manifest.write(
-    data.partition,
-    folder.path / 'split.json',
-    folder.path / 'split.npz',
-    labels_at=data.labels_at,
-    redrawn_ratio=data.redrawn_ratio,
+def _found(source: Source, partition) -> Found:
+  """Returns where the labels are; the partition may use owners."""
+  labels = source.train.labels
+  known = int((labels != UNKNOWN).sum())
+  server = 0 if source.server is None else len(source.server.labels)
+  if not known:
+    return Found(
+      'server',
+      f"The server's own {server:,} examples are labelled, and none of the "
+      f'{len(labels):,} of clients',
+    )
+  has_owners = (
+    partition.needs_client_ids and source.train.client_ids is not None
   )
-  if data.counts.any():
-    table = pd.DataFrame(
-      data.counts,
-      index=data.partition.client_names,
-      columns=data.source.class_names,
+  if known == len(labels) and not server and not has_owners:
+    return Found(
+      'server',
+      f'All {known:,} training examples are labelled and the data or the '
+      'partition name no owners, so the server takes --server_examples of them '
+      'in a simulation',
     )
-    path = folder.path / run_folder.PARTITION
-    csv_files.write_table(table, path, index_label='client')
-    partition_report.plot_partition(
-      data.counts,
-      folder.path / 'partition.png',
-      f'{data.source.name}, {data.partition.name}: '
-      f'R = {partition_report.noniid_r(data.counts):.3f}',
-    )
-  if data.in_sets:
-    partition_report.plot_priors(
-      data.partition,
-      folder.path / 'class_priors.png',
-      f'{data.source.name}, {data.partition.name}',
-    )
-  mismatch = data.mismatch()
-  if mismatch is not None:
-    table = pd.DataFrame(
-      {
-        'labelled': mismatch.labelled.sum(axis=1),
-        'unlabelled': mismatch.unlabelled.sum(axis=1),
-        'kl': mismatch.kl,
-        'total_variation': mismatch.total_variation,
-      }
-    )
-    path = folder.path / 'label_mismatch.csv'
-    csv_files.write_table(table, path, index_label='client')
+  told = (
+    _of_owners(source.train)
+    if has_owners
+    else f'{known:,} of {len(labels):,} training examples that --partition='
+    f'{partition.name} deals to clients are labelled'
+  )
+  place = 'all_clients' if known == len(labels) else 'clients'
+  if not server:
+    return Found(place, told)
+  told += f", and so are the server's own {server:,}"
+  if place == 'all_clients':
+    return Found('server_and_clients', told)
+  left_out = (
+    f"the clients' {known:,}" if server > known else f"the server's {server:,}"
+  )
+  return Found(
+    'server' if server > known else place,
+    f'{told}; no process trains on both and on unlabelled examples, so '
+    f'{left_out} labels are left out',
+  )
+
+
+def _of_owners(train) -> str:
+  """Returns how many examples of each owner are labelled."""
+  sizes = collections.Counter(train.client_ids.tolist())
+  known = train.client_ids[train.labels != UNKNOWN].tolist()
+  labelled = collections.Counter(dict.fromkeys(sizes, 0))
+  labelled.update(known)
+  clients = f'{len(sizes):,} client{"s" if len(sizes) > 1 else ""}'
+  return (
+    f'{clients}, each with {_range(labelled.values())} of '
+    f'{_range(sizes.values())} examples labelled'
+  )
+
+
+def _range(numbers: Iterable[int]) -> str:
+  low, high = min(numbers), max(numbers)
+  return f'{low:,}' if low == high else f'{low:,} to {high:,}'

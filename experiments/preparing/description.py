@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from datasets.records import partition_report, source_report
-from experiments.artifacts import opening
+from experiments.artifacts import run_folder
 from tff_ssl import metrics
 
 
@@ -21,7 +21,7 @@ def lines_of_data(data) -> list[str]:
     *_oddities(data),
     *data.notes,
   ]
-  if data.in_sets:
+  if data.partition.in_sets:
     lines += partition_report.lines_of_sets(data.partition)
   if 'min_labels' in facts:
     lines.append(
@@ -43,7 +43,7 @@ def _oddities(data) -> list[str]:
 
 def lines_of_folder(settings) -> list[str]:
   """Returns what a run would do with what its folder holds."""
-  done, total = opening.rounds_done(settings), settings.total_rounds
+  done, total = run_folder.rounds_done(settings), settings.total_rounds
   if not done:
     said = 'the run would begin there with round 1.'
   elif done < total:
@@ -152,11 +152,6 @@ def lines_of_costs(run) -> list[str]:
       'passes.'
     )
   return lines
-
-
-def lines_of_settings(settings) -> list[str]:
-  """Returns the values of all settings that the run uses."""
-  return [f'--{name}={value}' for name, value in settings.used.items()]
 
 
 def num_bytes(structure) -> int:

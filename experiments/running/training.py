@@ -10,7 +10,6 @@ import tensorflow as tf
 from experiments.artifacts import (
   checkpoints,
   csv_files,
-  opening,
   run_folder,
   versions,
 )
@@ -21,8 +20,7 @@ from experiments.measuring import (
   evaluation,
   pseudo_labels,
 )
-from experiments.preparing import building, cohort, description
-from experiments.preparing import data as data_lib
+from experiments.preparing import building, cohort, description, run_data
 from experiments.running import (
   classifiers,
   client_state_files,
@@ -64,7 +62,7 @@ def run(
   folder.require_free_space(_bytes_needed(opened, state))
   saved = _open_checkpoints(opened, folder, state)
   first_round, state = saved.load_latest() or (0, state)
-  opening.check_rounds_left(settings, first_round)
+  run_folder.check_rounds_left(settings, first_round)
   _show(description.lines_of_data(opened.data))
   _show(description.lines_of_aggregator(settings))
   _show(description.lines_of_cohort(settings))
@@ -80,7 +78,7 @@ def run(
   (folder.path / run_folder.SUMMARY).unlink(missing_ok=True)
   if note := versions.write(folder, first_round):
     _show([note])
-  data_lib.write_records(opened.data, folder)
+  run_data.write_records(opened.data, folder)
   with _failures_of_a_run():
     state = _train(opened, folder, saved, measured, first_round, state, stop)
     if not stop.requested:
@@ -99,7 +97,7 @@ def try_out(opened: building.Run) -> None:
   client_evaluation.find_owners(opened.data, settings)
   measurements.pseudo_labels_by_class(opened)
   _show(['', 'Settings (--help says where each value comes from):'])
-  _show(description.lines_of_settings(settings))
+  _show(f'--{name}={value}' for name, value in settings.used.items())
   _show(['', 'Data:', *description.lines_of_data(opened.data)])
   _show(description.lines_of_aggregator(settings))
   _show(description.lines_of_cohort(settings))
@@ -155,7 +153,7 @@ def _open_checkpoints(
     if name not in settings_lib.FREE
   }
   for name, digest in opened.data.digests().items():
-    fingerprint[name] = f'{run_folder.SHA256}{digest}'
+    fingerprint[name] = f'{checkpoints.SHA256}{digest}'
   # With --target_epsilon it follows from the rounds.
   if settings.noise_multiplier:
     fingerprint['noise_multiplier'] = settings.noise_multiplier

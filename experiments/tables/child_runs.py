@@ -17,7 +17,7 @@ from experiments.artifacts import results
 from experiments.config import command_line
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
-from experiments.preparing import reading
+from experiments.preparing import data
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _NOT_TRIED, _GO_ON = 'the others are not tried', 'the others go on'
@@ -87,9 +87,6 @@ def is_finished(settings) -> bool:
 
 def _digest(settings) -> str:
   """Returns the digest of data and partition, as a run would find them now."""
-  # It imports pandas and the like, which many tables begin without.
-  from experiments.preparing import data
-
   try:
     return data.digest(settings)
   except (ValueError, TypeError) as error:
@@ -146,7 +143,7 @@ class Tally:
 
   def __init__(self, runs: Sequence[ChildRun]):
     finished = {run.name for run in runs if is_finished(run.settings)}
-    reading.forget()  # The runs need the memory.
+    data.forget()  # The runs need the memory.
     self.waiting = [run for run in runs if run.name not in finished]
     self.failed = []
     self._num_runs = len(runs)

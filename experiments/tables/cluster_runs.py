@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from experiments.artifacts import opening
+from experiments.artifacts import run_folder
 from experiments.config import command_line
 from experiments.config.usage import UsageError
 from experiments.tables import child_runs
@@ -126,6 +126,6 @@ class _Progress:
     if time.monotonic() < self._next:
       return
     self._next = time.monotonic() + _PROGRESS_EVERY_S
-    done = sum(opening.rounds_done(run.settings) for run in self._runs)
+    done = sum(run_folder.rounds_done(run.settings) for run in self._runs)
     total = sum(run.settings.total_rounds for run in self._runs)
     print(f'{done:,} of {total:,} rounds', flush=True)

@@ -43,11 +43,11 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.config import catalogue, recommended, resolving, usage
+from experiments.config import catalogue, recommended, usage
 from experiments.config import flags as flags_lib
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
-from experiments.preparing import reading
+from experiments.preparing import data
 from experiments.tables import measures
 
 FOLDER = pathlib.Path(__file__).parents[1] / 'recipes'
@@ -376,7 +376,7 @@ def make(given: dict[str, object]):
   scale = given.get('recipe_scale', 1.0)
   base = recipe.flags(scale)
   settings = catalogue.known({**base, **given})
-  for name in resolving.displaced(given, settings):
+  for name in settings_lib.displaced(given, settings):
     base.pop(name, None)
   base['run_dir'] = default_run_dir(recipe, scale, given.get('seed', 0))
   # Beside other flags, some of the recipe's may have no effect any more.
@@ -399,7 +399,7 @@ def _make(given, *arguments):
   settings = settings_lib.make(given, *arguments)
   if not settings.labels_decide or given.get('help'):
     return settings
-  found = reading.find_labels(settings)
+  found = data.find_labels(settings)
   return settings_lib.make(given, *arguments, found=found)
 
 

@@ -8,7 +8,7 @@ import pytest
 import run_folders
 
 from experiments import run
-from experiments.artifacts import checkpoints, opening, run_folder
+from experiments.artifacts import checkpoints, run_folder
 from experiments.config import settings
 from experiments.preparing import building, description
 from experiments.running import summary
@@ -91,7 +91,7 @@ def test_says_what_would_become_of_a_run_in_the_folder(
   begun.total_rounds = begun.used['total_rounds'] = total
   begun.run_dir = str(tmp_path / folder)
   before = files_in(tmp_path / 'run')
-  with opening.dry_run(begun):
+  with run_folder.inspected(begun):
     (line,) = description.lines_of_folder(begun)
   assert line.startswith(f'{begun.run_dir}: {said}')
   assert files_in(tmp_path / 'run') == before
@@ -107,7 +107,7 @@ def test_a_damaged_checkpoint_is_passed_over_as_in_a_run(begun, tmp_path):
 def refusal_of_both(made):
   """What a run and a dry run say, alike, of a folder that cannot be used."""
   texts = []
-  for enter in (opening.run, opening.dry_run):
+  for enter in (run_folder.opened, run_folder.inspected):
     with (
       pytest.raises((ValueError, run_folder.RunFolderError)) as caught,
       enter(made),
@@ -149,7 +149,7 @@ def test_a_run_that_is_going_on_is_told(begun):
 def test_fewer_rounds_than_are_done_are_refused(begun, refusal):
   begun.total_rounds = 3
   few = '--total_rounds=3 is less than the 4 rounds'
-  with refusal(few), opening.dry_run(begun):
+  with refusal(few), run_folder.inspected(begun):
     pass
 
 

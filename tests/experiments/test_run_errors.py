@@ -134,7 +134,9 @@ def broken_process(monkeypatch):
     )
     over_data = types.SimpleNamespace(read_model_weights=None)
     monkeypatch.setattr(building, 'build_process', lambda *unused: over_data)
-    monkeypatch.setattr(building, 'read_from_store', lambda *unused: process)
+    monkeypatch.setattr(
+      building.client_reader, 'compose_with_reader', lambda *unused: process
+    )
     return process
 
   return build

@@ -9,7 +9,7 @@ import stores
 from PIL import Image
 
 from experiments.config import settings
-from experiments.preparing import building, data, description
+from experiments.preparing import building, data, description, run_data
 
 HAS_PICTURES = True
 
@@ -38,7 +38,7 @@ def test_set_data_and_their_records(cache_dir, tmp_path, capsys):
     [np.linalg.cond(one) for one in run.partition.class_priors]
   )
   json.dumps(facts)
-  data.write_records(run, types.SimpleNamespace(path=tmp_path))
+  run_data.write_records(run, types.SimpleNamespace(path=tmp_path))
   said = json.loads((tmp_path / 'split.json').read_text())
   assert said['labels']['labels_at'] == 'sets'
   assert said['arguments']['priors'] == 'noniid'

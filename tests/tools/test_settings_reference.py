@@ -5,7 +5,7 @@ import re
 import pytest
 
 from datasets.partition import partitions
-from experiments.config import catalogue, resolving
+from experiments.config import catalogue, settings
 from experiments.tables import recipes
 from tff_ssl.algorithms import PROCESSES
 from tools import settings_reference
@@ -80,7 +80,7 @@ def test_conditions_are_in_words(entries):
 @pytest.mark.parametrize('process', PROCESSES)
 def test_each_default_of_a_run_stands_in_the_entry(entries, process):
   for source in catalogue.REGISTRIES['dataset']:
-    resolved = resolving.resolve({'process': process, 'dataset': source})
+    resolved = settings.resolve({'process': process, 'dataset': source})
     own = catalogue.of_run(resolved.chosen)
     for name, value in resolved.values.items():
       origin = resolved.origins[name]

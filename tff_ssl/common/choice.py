@@ -5,12 +5,11 @@ which it chooses are one `Registry`.
 """
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from tff_ssl.common import user_modules
-from tff_ssl.common.setting import Setting
+from tff_ssl.common.setting import Setting, check_known
 
 Values = Mapping[str, Any]
 
@@ -98,14 +97,3 @@ class Registry(Mapping[str, _Chosen], Generic[_Chosen]):
       return user_modules.load(self.setting, name, self.kind)
     check_known(self.setting, name, self)
     return self[name]
-
-
-def check_known(name: str, value: object, known: Iterable[str]) -> None:
-  """Raises `ValueError`, with the nearest match, unless a value is known."""
-  known = list(known)
-  if value not in known:
-    near = difflib.get_close_matches(str(value), known, n=1)
-    hint = f' Did you mean {near[0]!r}?' if near else ''
-    raise ValueError(
-      f'{name}={value} is unknown; there are {", ".join(known)}.{hint}'
-    )

@@ -10,12 +10,15 @@ module, and each that only declares settings, imports no TensorFlow.
 """
 
 import dataclasses
+import difflib
 import enum
 import functools
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
+
+from tff_ssl.common import user_modules
 
 # TensorFlow counts in int32.
 _SMALLEST_INTEGER = -(2**31)
@@ -225,6 +228,20 @@ class Setting:
         f'{value!r}.'
       )
 
+  def check_flag(self, value: Any) -> None:
+    """Raises `ValueError` unless a flag's value is one, and can be parsed."""
+    given = f'{self.name}={value}'
+    if self.choices:
+      check_known(self.name, value, self.choices)
+    elif not self.allows(value):
+      raise ValueError(f'{given} must be {self.expected_for(value)}.')
+    elif self.parse is not None:
+      with user_modules.mistakes(given, 'parse', may_refuse=True):
+        try:
+          self.parse(value)
+        except ValueError as error:
+          raise ValueError(f'{given}: {error}') from error
+
   def bad_values(self) -> tuple[Any, ...]:
     """Returns values that a builder must refuse, if there are any."""
     if self.type is bool:
@@ -280,29 +297,38 @@ def unless(name: str, value: Any, why: str = '') -> Condition:
   return Condition(f'not {words}', why_not)
 
 
-def needs_process(
-  fact: str, more: str = '', value: Any = True, words: str | None = None
-) -> Condition:
+def needs_process(fact: str, more: str = '') -> Condition:
   """Returns the condition that something holds of the run's process.
 
   Args:
     fact: One of `ProcessSpec.facts`, such as 'augments'.
     more: What is added to the reason.
-    value: The value that it must have.
-    words: Which process it must be, for the reference in the documentation; by
-      default, one that does or has what the fact is called.
   """
-  if value is not True and words is None:
-    raise ValueError(f'The condition {fact}={value!r} needs words: give some.')
+  return needs(
+    f'a process that {fact.replace("_", " ")}',
+    f'the process {{process}} does not use it{more}',
+    fact,
+  )
 
-  def why_not(given):
+
+def needs(words: str, why_not: str, fact: str, value: Any = True) -> Condition:
+  """Returns the condition that something holds of a run or a part of it.
+
+  Args:
+    words: What must hold, for the reference in the documentation.
+    why_not: Why a setting has no effect otherwise; `{name}` is a value.
+    fact: What stands among the values under this name, such as 'form'.
+    value: What it must be.
+  """
+
+  def reason(given):
     # Without a process, as where a partition is built alone, there is nothing
     # to ask.
     if given.get(fact, value) == value:
       return None
-    return f'the process {given["process"]} does not use it{more}'
+    return why_not.format_map(given)
 
-  return Condition(words or f'a process that {fact.replace("_", " ")}', why_not)
+  return Condition(words, reason)
 
 
 def condition(words: str) -> Callable[[Callable[..., Any]], Condition]:
@@ -313,6 +339,17 @@ def condition(words: str) -> Callable[[Callable[..., Any]], Condition]:
 def without(settings: Iterable[Setting], *names: str) -> tuple[Setting, ...]:
   """Returns the settings but for some, which a process does not offer."""
   return tuple(setting for setting in settings if setting.name not in names)
+
+
+def check_known(name: str, value: object, known: Iterable[str]) -> None:
+  """Raises `ValueError`, with the nearest match, unless a value is known."""
+  known = list(known)
+  if value not in known:
+    near = difflib.get_close_matches(str(value), known, n=1)
+    hint = f' Did you mean {near[0]!r}?' if near else ''
+    raise ValueError(
+      f'{name}={value} is unknown; there are {", ".join(known)}.{hint}'
+    )
 
 
 def check_arguments(

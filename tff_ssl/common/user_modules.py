@@ -69,6 +69,25 @@ def load(argument: str, name: str, kind: type | None = None) -> Any:
   return found
 
 
+@contextlib.contextmanager
+def mistakes(
+  part: str, function: str, may_refuse: bool = False
+) -> Iterator[None]:
+  """Turns what a function of a user's own part raises into a `ValueError`.
+
+  Its one sentence names the part and the function. With `may_refuse`, a
+  `ValueError` of the function is no mistake, and stays as it is.
+  """
+  try:
+    yield
+  except Exception as error:
+    if may_refuse and isinstance(error, ValueError):
+      raise
+    raise ValueError(
+      f'{part}: {function} stops at {describe(error)}: repair that.'
+    ) from error
+
+
 def describe(error: Exception) -> str:
   """Returns where a user's code stopped, and the error, in one line."""
   if isinstance(error, SyntaxError):

@@ -155,6 +155,17 @@ ENCODERS: Mapping[str, ModelSpec] = types.MappingProxyType(
 )
 
 
+def names_for(form: str, with_encoder: bool = False) -> list[str]:
+  """Returns the names of the networks for examples of a form.
+
+  Args:
+    form: One of `ModelSpec.forms`.
+    with_encoder: Whether only of those in `ENCODERS`, or of all.
+  """
+  known = ENCODERS if with_encoder else {**MODELS, **ENCODERS}
+  return [name for name, spec in known.items() if form in spec.forms]
+
+
 def build(
   name: str,
   input_shape,

@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from experiments.artifacts import checkpoints, durable_files, run_folder
+from experiments.artifacts import checkpoints, durable_files
 
 FINGERPRINT = {'process': 'grouping', 'seed': 7, 'shape': (2, 3)}
 
@@ -223,7 +223,7 @@ def sha256(path):
 def test_other_settings_are_shown_as_a_table(tmp_path):
   saved(tmp_path, 1)
   other = {'process': 'grouping', 'seed': 8, 'shape': (2, 3), 'groups': 5}
-  with pytest.raises(run_folder.FingerprintMismatch) as caught:
+  with pytest.raises(checkpoints.FingerprintMismatch) as caught:
     manager(tmp_path, fingerprint=other).load_latest()
   table = [line.split() for line in str(caught.value).split('\n')[1:]]
   assert table == [

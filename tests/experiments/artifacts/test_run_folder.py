@@ -12,7 +12,12 @@ import pytest
 import pythons
 from absl import flags as absl_flags
 
-from experiments.artifacts import durable_files, results, run_folder
+from experiments.artifacts import (
+  checkpoints,
+  durable_files,
+  results,
+  run_folder,
+)
 
 
 def start(program, *arguments):
@@ -253,7 +258,7 @@ def test_every_changed_flag_is_caught(folder):
   run_folder.check_flags(file, FLAGS)
   run_folder.check_flags(file, {**FLAGS, 'rounds': 31}, free={'rounds'})
   for name in FLAGS:
-    with pytest.raises(run_folder.FingerprintMismatch) as caught:
+    with pytest.raises(checkpoints.FingerprintMismatch) as caught:
       run_folder.check_flags(file, {**FLAGS, name: 'other'}, free={'seed'})
     assert f'\n{name} ' in str(caught.value)
     assert str(caught.value).count('\n') == 2

@@ -7,7 +7,7 @@ import re
 import own_source
 import pytest
 
-from experiments.config import catalogue, profiles, settings
+from experiments.config import catalogue, settings
 from experiments.tables import recipes
 from tff_ssl.common.setting import Scope
 
@@ -63,7 +63,7 @@ def test_every_data_set_has_a_partition_and_rounds():
 
   def of_source(source):
     given = {'dataset': source.name}
-    values, _ = profiles.defaults(source, process, given)
+    values, _ = settings.profile(source, process, given)
     return values
 
   for source in sources.values():

@@ -13,7 +13,7 @@ from experiments.artifacts import csv_files
 from experiments.config.usage import UsageError
 from experiments.measuring import pseudo_labels
 from experiments.measuring.evaluation import FinishedRound
-from experiments.preparing import data as data_lib
+from experiments.preparing import run_data
 from tff_ssl.augmentation import views
 from tff_ssl.objectives import consistency
 
@@ -108,7 +108,7 @@ def test_a_resumed_run_repeats_rounds_and_misses_none(tmp_path):
 
 def _data(labels, labels_at, labelled=(), redrawn_ratio=None):
   labels = np.asarray(labels, np.int32)
-  return data_lib.RunData(
+  return run_data.RunData(
     source=types.SimpleNamespace(
       training=source.Split(np.arange(len(labels))[:, np.newaxis], labels)
     ),

@@ -15,10 +15,10 @@ from sklearn import datasets as sklearn_datasets
 from datasets.records import partition_report
 from datasets.sources import catalogue
 from datasets.store import client_store
-from experiments.artifacts import run_folder
+from experiments.artifacts import checkpoints
 from experiments.config import settings
 from experiments.config.usage import UsageError
-from experiments.preparing import data, description
+from experiments.preparing import data, description, run_data
 
 
 @pytest.fixture(scope='module')
@@ -41,7 +41,7 @@ def prepare(cache_dir):
 
 def labels_in_records(run, folder):
   """Writes the records of a run; returns what they say of labels."""
-  data.write_records(run, types.SimpleNamespace(path=folder))
+  run_data.write_records(run, types.SimpleNamespace(path=folder))
   return json.loads((folder / 'split.json').read_text())['labels']
 
 
@@ -136,7 +136,7 @@ def test_a_fixed_mask_hides_labels_in_store_and_records(prepare, tmp_path):
 
 def test_labelled_against_unlabelled_examples_of_each_client(prepare, tmp_path):
   run = prepare('fedavg', **MASKED, noniid_r=0.6, partition='r')
-  data.write_records(run, types.SimpleNamespace(path=tmp_path))
+  run_data.write_records(run, types.SimpleNamespace(path=tmp_path))
   table = pd.read_csv(tmp_path / 'label_mismatch.csv')
   assert table['client'].tolist() == list(range(6))
   parts = [stores.read(run.store, client) for client in range(6)]
@@ -156,7 +156,7 @@ def test_labelled_against_unlabelled_examples_of_each_client(prepare, tmp_path):
 
 def test_without_fixed_labels_there_is_no_mismatch(prepare, tmp_path):
   run = prepare('fedavg', **SIX, mask_ratio=0.0)
-  data.write_records(run, types.SimpleNamespace(path=tmp_path))
+  run_data.write_records(run, types.SimpleNamespace(path=tmp_path))
   assert not (tmp_path / 'label_mismatch.csv').exists()
   assert not [name for name in run.describe() if 'mismatch' in name]
 
@@ -410,12 +410,12 @@ def test_what_has_changed_is_named(prepare, with_server):
 
   def fingerprint():
     found = prepare(**given).digests().items()
-    return {name: f'{run_folder.SHA256}{digest}' for name, digest in found}
+    return {name: f'{checkpoints.SHA256}{digest}' for name, digest in found}
 
   before = fingerprint()
   np.savez(path, images=images, labels=(labels + 1) % 10)
-  with pytest.raises(run_folder.FingerprintMismatch) as caught:
-    run_folder.check_fingerprint(before, fingerprint())
+  with pytest.raises(checkpoints.FingerprintMismatch) as caught:
+    checkpoints.check_fingerprint(before, fingerprint())
   _, _, *rows = str(caught.value).splitlines()
   assert [' '.join(row.split()) for row in rows] == [
     'labels of server as it was changed'

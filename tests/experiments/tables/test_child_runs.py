@@ -15,7 +15,7 @@ import run_folders
 
 from experiments.config import settings
 from experiments.config.usage import UsageError
-from experiments.preparing import reading
+from experiments.preparing import data
 from experiments.tables import child_runs
 
 # Ends as its seed says, or leaves a file in its folder.
@@ -129,10 +129,10 @@ def test_results_of_other_data_are_not_those_of_these(tmp_path):
   assert child_runs.is_finished(run_on(here).settings)
   assert not child_runs.is_finished(run_on(there).settings)
   write(here)  # Other images; the labels are the same.
-  reading.forget()  # As in another process.
+  data.forget()  # As in another process.
   assert not child_runs.is_finished(run_on(here).settings)
   (here / 'train.npz').unlink()
-  reading.forget()
+  data.forget()
   with pytest.raises(UsageError, match='but not its data any more: .*train.n'):
     child_runs.is_finished(run_on(here).settings)
 

@@ -10,6 +10,7 @@ import pytest
 from tff_ssl.common.setting import (
   Setting,
   check_arguments,
+  needs,
   needs_process,
   only_with,
   unless,
@@ -196,9 +197,9 @@ def test_types_and_ways_to_shorten_that_there_are_not_are_refused():
       'the process p does not use it, it takes pixels',
     ),
     (
-      needs_process('labels_at', value='dealt', words='a process of few'),
-      {'labels_at': 'server', 'process': 'p'},
-      'the process p does not use it',
+      needs('a process of few', 'not {labels_at}', 'labels_at', 'dealt'),
+      {'labels_at': 'server'},
+      'not server',
     ),
   ],
 )
@@ -226,10 +227,8 @@ def test_conditions_are_texts_for_documentation():
   assert str(needs_process('has_strong_view')) == (
     'a process that has strong view'
   )
-  dealt = needs_process('labels_at', value='dealt', words='a process of few')
+  dealt = needs('a process of few', 'not {labels_at}', 'labels_at', 'dealt')
   assert str(dealt) == 'a process of few'
-  with pytest.raises(ValueError, match="labels_at='dealt' needs words"):
-    needs_process('labels_at', value='dealt')
 
 
 def test_check_arguments_checks_those_that_are_settings():

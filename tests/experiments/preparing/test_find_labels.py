@@ -6,7 +6,7 @@ import pytest
 from datasets.sources import catalogue
 from experiments import run, tune
 from experiments.config import flags
-from experiments.preparing import data, description, reading
+from experiments.preparing import data, description
 from experiments.tables import lower_bound, recipes, seeds
 
 
@@ -33,7 +33,7 @@ def argv(tmp_path):
     ]
 
   yield write
-  reading.forget()
+  data.forget()
 
 
 def make(argv, *more):
