@@ -18,9 +18,10 @@ What may stand inside:
     each number of a tensor's sum by at most its weight times the range of its
     own tensor (from the least number to the largest, 0 included) / (2^b - 1).
   * Secure sums. They hide each client's value, not the sums of each group. The
-    weights are summed securely, too. The bounds of
-    `tff.aggregators.SecureSumFactory` clip: as `value_sum_factory` they must
-    exceed weight times value, as `weight_sum_factory` the weight.
+    weights are summed securely, too, below 2^20 as in
+    `tff.learning.secure_aggregator()`. The bounds of a
+    `tff.aggregators.SecureSumFactory` clip: those of a mean's values must
+    exceed weight times value.
   * Medians and their kin (`tff_ssl.MedianFactory`), as `mean_factory`. They are
     taken over the members of each group alone; the weight of a group is the
     number of its members that count. The server sees every client's value.
@@ -95,10 +96,6 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
   def __init__(
     self,
     num_groups: int,
-    value_sum_factory: tff.aggregators.UnweightedAggregationFactory
-    | None = None,
-    weight_sum_factory: tff.aggregators.UnweightedAggregationFactory
-    | None = None,
     *,
     mean_factory: tff.aggregators.WeightedAggregationFactory
     | tff.aggregators.UnweightedAggregationFactory
@@ -110,15 +107,9 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
 
     Args:
       num_groups: S >= 1.
-      value_sum_factory: Sums the scattered, weighted values; by default
-        `tff.aggregators.SumFactory()`.
-      weight_sum_factory: Sums the weights per group, `float32 [S]`; by default
-        a secure sum of weights below 2^20 where the values are summed securely,
-        as in `tff.learning.secure_aggregator()`, and otherwise
-        `tff.aggregators.SumFactory()`.
-      mean_factory: Instead of `value_sum_factory`, an inner factory that gives
-        a mean over all clients of the round. A weighted one (such as
-        `tff.learning.robust_aggregator()`) gets the scattered values and the
+      mean_factory: An inner factory that gives a mean over all clients of the
+        round; by default, the weighted values are summed. A weighted one (such
+        as `tff.learning.robust_aggregator()`) gets the scattered values and the
         weights; its result is multiplied by the sum of the weights. An
         unweighted one (such as `tff.aggregators.UnweightedMeanFactory()`) gets
         the scattered, weighted values; its result is multiplied by the number
@@ -133,23 +124,14 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
         securely. Not with noise, which hides how many members there are.
 
     Raises:
-      ValueError: If `num_groups` or `min_group_size` is below 1, both inner
-        factories are given, there are fewer clients than groups, weights would
-        be summed that nobody needs, or `min_group_size` would hide nobody or
-        tell what noise hides.
-      TypeError: If an inner factory is not a factory of its kind.
+      ValueError: If `num_groups` or `min_group_size` is below 1, there are
+        fewer clients than groups, or `min_group_size` would hide nobody or tell
+        what noise hides.
+      TypeError: If the inner factory gives no mean.
     """
     if num_groups is None:
       raise ValueError('num_groups must be an integer >= 1, but is None.')
     checks.integers_at_least(1, num_groups=num_groups)
-    if value_sum_factory is not None and mean_factory is not None:
-      raise ValueError(
-        'Give value_sum_factory or mean_factory, not both: each of them '
-        'aggregates the values.'
-      )
-    _check_sums(
-      value_sum_factory=value_sum_factory, weight_sum_factory=weight_sum_factory
-    )
     if mean_factory is not None:
       _check_mean(mean_factory)
     if isinstance(mean_factory, private_mean.PrivateMeanFactory):
@@ -163,17 +145,19 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
         'noise: whether a group has a result would tell, without noise, how '
         'many members it had. Leave it out.'
       )
-    if isinstance(mean_factory, robust_means.CollectingFactory):
-      _check_beside_median(mean_factory, weight_sum_factory, min_group_size)
+    is_median = isinstance(mean_factory, robust_means.CollectingFactory)
+    if is_median and min_group_size > 1:
+      raise ValueError(
+        f'min_group_size={min_group_size} hides nobody beside a '
+        f'{type(mean_factory).__name__}, for which the server sees the value '
+        'of each client: leave it out.'
+      )
     self.min_group_size = min_group_size
     self._clients_per_round = clients_per_round
     self._num_groups = num_groups
     self._inner_is_mean = mean_factory is not None
     self._inner_is_weighted = isinstance(mean_factory, _WEIGHTED)
-    self._values = (
-      mean_factory or value_sum_factory or tff.aggregators.SumFactory()
-    )
-    self._weights = weight_sum_factory
+    self._values = mean_factory or tff.aggregators.SumFactory()
 
   def create(
     self, value_type: compat.Type, weight_type: compat.Type
@@ -229,19 +213,14 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
     # The inner processes are made for the types that the scattered parts have.
     types = split.type_signature.result
     values = self._values.create(*types['values'])
-    _check_inner(
-      values,
-      'mean_factory' if self._inner_is_mean else 'value_sum_factory',
-      is_weighted,
-    )
+    _check_inner(values, is_weighted)
     is_secure = inspection.has_secure_sums(values.next)
-    weights = self._weights or _sum_below(_LARGEST_WEIGHT, is_secure)
+    weights = _sum_below(_LARGEST_WEIGHT, is_secure)
     processes = collections.OrderedDict(
       values=values,
       weights=weights.create(*types['weights']),
       count=weights.create(*types['count']),
     )
-    _check_sum_of_weights(processes['weights'])
     if self.min_group_size > 1:
       processes['members'] = _sum_below(1, is_secure).create(*types['members'])
     return wrapping.wrap_aggregation(
@@ -325,16 +304,6 @@ def _sum_below(bound, is_secure: bool):
   return tff.aggregators.SumFactory()
 
 
-def _check_sums(**factories) -> None:
-  """Raises `TypeError` unless these are factories of sums, or not given."""
-  for name, factory in factories.items():
-    if factory is not None and not isinstance(factory, _UNWEIGHTED):
-      raise TypeError(
-        f'{name} must be a tff.aggregators.UnweightedAggregationFactory, but '
-        f'is {type(factory).__name__}: give a weighted mean as mean_factory.'
-      )
-
-
 def _check_mean(factory) -> None:
   """Raises `TypeError` unless this is a factory of means over clients."""
   if not isinstance(factory, (_WEIGHTED, _UNWEIGHTED)):
@@ -344,8 +313,8 @@ def _check_mean(factory) -> None:
     )
   if isinstance(factory, _SUMS):
     raise TypeError(
-      f'mean_factory is a {type(factory).__name__}, which gives no '
-      'mean: give it as value_sum_factory.'
+      f'mean_factory is a {type(factory).__name__}, which gives no mean: give '
+      'one over it, such as tff.aggregators.MeanFactory(...).'
     )
   # TFF has no public name for the class of what this returns.
   made_weighted = tff.aggregators.as_weighted_aggregator(
@@ -378,43 +347,17 @@ def _check_clients(clients_per_round, num_groups: int, mean_factory) -> None:
     )
 
 
-def _check_beside_median(median, weight_sum_factory, min_group_size) -> None:
-  """Raises `ValueError` for what has no effect beside a median."""
-  if weight_sum_factory is not None:
-    raise ValueError(
-      'weight_sum_factory has nothing to sum beside a '
-      f'{type(median).__name__}, for which all clients count alike: '
-      'leave it out.'
-    )
-  if min_group_size > 1:
-    raise ValueError(
-      f'min_group_size={min_group_size} hides nobody beside a '
-      f'{type(median).__name__}, for which the server sees the value '
-      'of each client: leave it out.'
-    )
-
-
-def _check_sum_of_weights(process) -> None:
-  """Raises `ValueError` where a sum of weights is not exact."""
-  if inspection.is_private(process) or inspection.bounds_norms(process):
-    raise ValueError(
-      'weight_sum_factory changes the weights (it clips, zeroes or adds '
-      'noise), and the values would be divided by other weights than theirs: '
-      'use a plain or a secure sum.'
-    )
-
-
-def _check_inner(process, name: str, is_weighted: bool) -> None:
+def _check_inner(process, is_weighted: bool) -> None:
   """Raises `ValueError` where the means within groups would be wrong."""
   if inspection.collects_values(process):
     raise ValueError(
-      f'{name} has a median or the like inside another factory, and would take '
-      'it over the clients of all groups: give the inner factory itself. It '
-      'needs no clipping around it.'
+      'mean_factory has a median or the like inside another factory, and would '
+      'take it over the clients of all groups: give the inner factory itself. '
+      'It needs no clipping around it.'
     )
   if inspection.is_private(process):
     raise ValueError(
-      f'{name} adds noise for differential privacy, which divides by a '
+      'mean_factory adds noise for differential privacy, which divides by a '
       'constant number of clients, where each group needs the number of its '
       'own: give a tff_ssl.PrivateMeanFactory, which knows it, or '
       'tff_ssl.GroupMeanFactory(num_groups, mean_factory=..., '
@@ -427,9 +370,9 @@ def _check_inner(process, name: str, is_weighted: bool) -> None:
   )
   if bounds(process):
     raise ValueError(
-      f'{name} clips or zeroes values to which the weights have been applied '
-      'already: a client with a large weight would be clipped to next to '
-      'nothing, and its group with it. Clip before the weights: give a '
+      'mean_factory clips or zeroes values to which the weights have been '
+      'applied already: a client with a large weight would be clipped to next '
+      'to nothing, and its group with it. Clip before the weights: give a '
       'weighted mean, as mean_factory=tff.aggregators.clipping_factory(norm, '
       'tff.aggregators.MeanFactory()) or tff.learning.robust_aggregator().'
     )

@@ -148,13 +148,11 @@ def test_stock_means_of_tff_that_leave_small_values_alone(aggregate, name):
   ]
   groups = [0, 1, 1, 2, 5]
   weights = [3.0, 1.0, 2.0, 1.0, 1.0]
-  sums = {'secure': tff.aggregators.SecureSumFactory(100.0, 0.0)}
   output = aggregate(
     values,
     groups,
     weights,
     mean_factory=getattr(tff.learning, f'{name}_aggregator')(),
-    weight_sum_factory=sums.get(name),
   )
   _assert_equals_numpy(output.result, values, groups, weights, atol=1e-5)
 
@@ -274,7 +272,14 @@ def test_compression_errs_by_no_more_than_it_says(aggregate):
   values = _values(6, seed=9)
   groups = [0, 0, 1, 1, 1, 2]
   weights = np.array([4.0, 1.0, 1.0, 2.0, 1.0, 1.0])
-  output = aggregate(values, groups, weights, value_sum_factory=factory)
+  output = aggregate(
+    values,
+    groups,
+    weights,
+    mean_factory=tff.aggregators.MeanFactory(
+      factory, tff.aggregators.SumFactory()
+    ),
+  )
   exact, totals = _numpy_means(values, groups, weights)
   ranges = np.array(
     [max(v['kernel'].max(), 0) - min(v['kernel'].min(), 0) for v in values]
@@ -299,12 +304,15 @@ def test_an_inner_mean_equals_the_sum(aggregate):
   _assert_equals_numpy(output.result, values, groups, weights)
 
 
-_SECURE = tff.aggregators.SecureSumFactory(50.0, -50.0)
+_SECURE = tff.aggregators.MeanFactory(
+  tff.aggregators.SecureSumFactory(50.0, -50.0),
+  tff.aggregators.SecureSumFactory(50.0, 0.0),
+)
 
 
 @pytest.mark.dear
 @pytest.mark.parametrize(
-  'factories', [{}, {'value_sum_factory': _SECURE}], ids=['plain', 'secure']
+  'factories', [{}, {'mean_factory': _SECURE}], ids=['plain', 'secure']
 )
 def test_a_group_of_few_members_counts_as_one_without(aggregate, factories):
   """Whoever has dropped out has weight 0, and is no member."""
@@ -326,22 +334,16 @@ def test_a_group_of_few_members_counts_as_one_without(aggregate, factories):
 
 def test_measurements_of_the_inner_aggregator_are_passed_on(aggregate):
   factory = tff.aggregators.add_measurements(
-    tff.aggregators.SumFactory(),
-    server_measurement_fn=lambda total: collections.OrderedDict(
-      bias=total['bias']
+    tff.aggregators.UnweightedMeanFactory(),
+    server_measurement_fn=lambda mean: collections.OrderedDict(
+      bias=mean['bias']
     ),
   )
   values = _values(2, seed=6)
-  output = aggregate(
-    values,
-    [0, 2],
-    [1.0, 1.0],
-    value_sum_factory=factory,
-    weight_sum_factory=tff.aggregators.SumFactory(),
-  )
+  output = aggregate(values, [0, 2], [1.0, 1.0], mean_factory=factory)
   np.testing.assert_allclose(
     output.measurements['values']['bias'],
-    [values[0]['bias'], 0, values[1]['bias']],
+    [values[0]['bias'] / 2, 0, values[1]['bias'] / 2],
     rtol=1e-6,
   )
 
@@ -387,7 +389,6 @@ def _create(num_groups=_GROUPS, **factories):
 
 
 _SUM = tff.aggregators.SumFactory()
-_MEAN = tff.aggregators.MeanFactory()
 _UNWEIGHTED = tff.aggregators.UnweightedMeanFactory()
 _FIXED_CLIP = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed
 
@@ -421,18 +422,12 @@ _FIXED_CLIP = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed
     ),
     # Clipping behind the weights.
     *(
-      ({name: factory}, f'{name} clips .*MeanFactory')
-      for name, factory in (
-        ('value_sum_factory', _clipped(_SUM)),
-        ('value_sum_factory', tff.aggregators.zeroing_factory(1.0, _SUM)),
-        ('mean_factory', tff.learning.robust_aggregator(weighted=False)),
-        ('mean_factory', tff.aggregators.MeanFactory(_clipped(_SUM))),
+      ({'mean_factory': factory}, 'mean_factory clips .*MeanFactory')
+      for factory in (
+        tff.learning.robust_aggregator(weighted=False),
+        tff.aggregators.MeanFactory(_clipped(_SUM)),
+        tff.aggregators.MeanFactory(tff.aggregators.zeroing_factory(1.0, _SUM)),
       )
-    ),
-    # Weights that are changed.
-    *(
-      ({'weight_sum_factory': factory}, 'weight_sum_factory changes the weight')
-      for factory in (_clipped(_SUM), _FIXED_CLIP(0.0, 4.0, 1.0))
     ),
     # Groups of few members.
     ({'min_group_size': 0}, 'min_group_size .* but is 0'),
@@ -444,7 +439,6 @@ _FIXED_CLIP = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed
       {'min_group_size': 2, 'mean_factory': aggregators.MedianFactory()},
       'min_group_size=2 hides nobody beside a MedianFactory',
     ),
-    ({'value_sum_factory': _SUM, 'mean_factory': _UNWEIGHTED}, 'not both'),
     *(({'num_groups': n}, 'num_groups') for n in (0, -2, 1.5, None)),
   ],
 )
@@ -461,8 +455,6 @@ def test_factories_that_do_not_fit_are_refused(factories, message):
       {'clients_per_round': 4, 'mean_factory': _SUM},
       'mean_factory is a SumFactory, which gives no mean',
     ),
-    ({'value_sum_factory': _MEAN}, 'value_sum_factory'),
-    ({'weight_sum_factory': _MEAN}, 'weight_sum_factory'),
     ({'mean_factory': 1.0}, 'mean_factory must be .* is float'),
     (
       {'mean_factory': tff.aggregators.as_weighted_aggregator(_UNWEIGHTED)},
@@ -470,6 +462,6 @@ def test_factories_that_do_not_fit_are_refused(factories, message):
     ),
   ],
 )
-def test_what_is_no_sum_or_no_mean_is_refused(factories, message):
+def test_what_is_no_mean_is_refused(factories, message):
   with pytest.raises(TypeError, match=message):
     _create(**factories)

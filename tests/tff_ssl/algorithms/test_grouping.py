@@ -406,11 +406,7 @@ def test_private_groups_divide_by_public_numbers(build):
 def test_with_secure_sums_nothing_is_in_the_clear(build):
   secure = {
     'num_groups': 2,
-    'model_aggregator': aggregators.GroupMeanFactory(
-      2,
-      weight_sum_factory=tff.aggregators.SecureSumFactory(10.0, 0.0),
-      mean_factory=tff.learning.secure_aggregator(),
-    ),
+    'model_aggregator': tff.learning.secure_aggregator(),
     'metrics_aggregator': tff.learning.metrics.secure_sum_then_finalize,
   }
   process = build(**secure)
