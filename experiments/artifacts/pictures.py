@@ -1,4 +1,4 @@
-"""The pictures of a run: curves, confusion matrix and reconstructions."""
+"""The pictures of a run: curves and confusion matrix."""
 
 import pathlib
 from collections.abc import Sequence
@@ -146,24 +146,6 @@ def _tick(name: str) -> str:
     name = f'{name[: _LONGEST_NAME - 3]}...'
   # Between two dollar signs, matplotlib would read a formula.
   return name.replace('$', r'\$')
-
-
-def draw_reconstructions(images, reconstructions, path, title: str) -> None:
-  """Draws images in a row, each above its reconstruction.
-
-  Both are `float32 [n, height, width, channels]`, of 1 or 3 channels and pixels
-  in [0, 1].
-  """
-  picture = figure.Figure(
-    figsize=(max(4, 0.8 * len(images)), 2.2), layout='constrained'
-  )
-  grid = picture.subplots(2, len(images), squeeze=False)
-  for row, pixels in zip(grid, (images, reconstructions), strict=True):
-    for axes, image in zip(row, pixels, strict=True):
-      axes.imshow(image, cmap='gray', vmin=0, vmax=1)
-      axes.set_axis_off()
-  picture.suptitle(title, fontsize='small')
-  save(picture, path)
 
 
 def save(picture: figure.Figure, path: pathlib.Path, dpi: int = 120) -> None:

@@ -55,7 +55,7 @@ def build(
   if watch is not None:
     after.append(watch)
   if settings.proxy_task is not None:
-    after.append(_proxy_observer(opened, folder))
+    after.append(_proxy_test(opened))
   if settings.gradient_diversity_clients:
     after.append(
       diversity.of_fixed_clients(
@@ -114,17 +114,13 @@ def pseudo_label_watch(
   )
 
 
-def _proxy_observer(opened, folder) -> proxy_evaluation.ProxyObserver:
-  settings = opened.settings
-  task = objectives.PROXY_TASKS[settings.proxy_task]
-  return proxy_evaluation.ProxyObserver(
-    proxy_evaluation.ProxyTest(
-      opened.model, task, opened.views, opened.data.source.test
-    ),
-    folder.path,
-    title=f'{settings.process} on {settings.dataset}, seed {settings.seed}',
-    total_rounds=settings.total_rounds,
-    pretraining_rounds=settings.pretraining_rounds,
+def _proxy_test(opened) -> proxy_evaluation.ProxyTest:
+  return proxy_evaluation.ProxyTest(
+    opened.model,
+    objectives.PROXY_TASKS[opened.settings.proxy_task],
+    opened.views,
+    opened.data.source.test,
+    opened.settings.pretraining_rounds,
   )
 
 

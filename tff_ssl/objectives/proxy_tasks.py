@@ -120,14 +120,6 @@ class Reconstruction(ProxyTask):
       errors = tf.nn.sigmoid_cross_entropy_with_logits(targets, outputs)
     return tf.reduce_mean(errors, axis=tuple(range(1, errors.shape.rank)))
 
-  def reconstruct(self, outputs: tf.Tensor) -> tf.Tensor:
-    """Returns the examples, `float32 [m, ...]`, from the outputs.
-
-    Those of images are in [0, 1].
-    """
-    is_linear = self.loss == 'linear_mean_squared_error'
-    return outputs if is_linear else tf.sigmoid(outputs)
-
   def check_views(self, views, input_shape):
     if self.loss == 'linear_mean_squared_error':
       return

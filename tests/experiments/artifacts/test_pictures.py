@@ -100,20 +100,13 @@ def draw_curves(path):
   run_pictures.draw_curves(path.with_name('metrics.csv'), path, 'title')
 
 
-def draw_reconstructions(path):
-  images = np.zeros((2, 4, 4, 1), np.float32)
-  run_pictures.draw_reconstructions(images, images, path, 'title')
-
-
 def draw_report(path):
   row = {'run': 'a', 'seed': 0, 'round': 1, 'accuracy': 0.5}
   picture = report_pictures.of_curves(pd.DataFrame([row]))
   run_pictures.save(picture, path)
 
 
-@pytest.mark.parametrize(
-  'draw', [draw_curves, draw_reconstructions, draw_report]
-)
+@pytest.mark.parametrize('draw', [draw_curves, draw_report])
 def test_a_picture_that_is_cut_off_leaves_the_old_one(
   draw, tmp_path, monkeypatch
 ):
@@ -178,18 +171,3 @@ def test_many_classes_have_a_table_alone(number, is_drawn, tmp_path):
   run_pictures.write_confusion(counts, tmp_path, 'title')
   assert (tmp_path / run_folder.CONFUSION).exists()
   assert (tmp_path / run_pictures.CONFUSION).exists() == is_drawn
-
-
-def test_images_are_above_their_reconstructions_in_colour(tmp_path):
-  red, blue = np.zeros((2, 2, 6, 6, 3), np.float32)
-  red[..., 0] = blue[..., 2] = 1
-  path = tmp_path / 'picture.png'
-  run_pictures.draw_reconstructions(red, blue, path, 'title')
-  with Image.open(path) as picture:
-    pixels = np.asarray(picture.convert('RGB')).astype(int)
-  above, below = (
-    np.nonzero((pixels == colour).all(-1))[0]
-    for colour in ([255, 0, 0], [0, 0, 255])
-  )
-  assert above.size == below.size > 1000
-  assert above.max() < below.min()

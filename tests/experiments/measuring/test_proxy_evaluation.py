@@ -1,4 +1,4 @@
-"""The proxy loss on a test split and its pictures, against numpy and PIL."""
+"""The proxy loss on a test split, against numpy."""
 
 import types
 
@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
-from PIL import Image
 
 from datasets.sources.source import Split
 from experiments.measuring import proxy_evaluation
@@ -25,11 +24,11 @@ def model():
   return models.build('dense_encoder', SHAPE, CLASSES, 'none')
 
 
-def split(num_examples, classes=CLASSES):
+def split(num_examples):
   rng = np.random.default_rng(num_examples)
   return Split(
     rng.integers(0, 256, (num_examples, *SHAPE), dtype=np.uint8),
-    rng.integers(0, classes, num_examples).astype(np.int32),
+    rng.integers(0, CLASSES, num_examples).astype(np.int32),
   )
 
 
@@ -99,77 +98,22 @@ def test_what_a_task_draws_is_the_same_each_time_and_differs_by_batch(model):
   assert seeds[:2] == seeds[2:] and len(set(seeds)) == 2
 
 
-def test_reconstructions_are_of_the_first_example_of_each_class(model):
-  data, weights = split(40), weights_of(model)
-  images, found = task_test(model, data).reconstruct(weights)
-  first = [data.labels.tolist().index(label) for label in range(CLASSES)]
-  np.testing.assert_allclose(images, data.examples[first] / 255, rtol=1e-6)
-  _, logits = numpy_outputs(weights, data.examples[first])
-  right = (1 / (1 + np.exp(-logits))).reshape(images.shape)
-  np.testing.assert_allclose(found, right, rtol=1e-4)
-
-
-def test_ten_classes_are_shown_at_most(model):
-  data = split(500, classes=40)
-  images, _ = task_test(model, data).reconstruct(weights_of(model))
-  assert len(images) == 10
-
-
-class Task:
-  """In the place of a `ProxyTest`: one number is the weights."""
-
-  can_reconstruct = True
-
-  def loss(self, weights):
-    return weights / 2
-
-  def reconstruct(self, weights):
-    image = np.full((1, *SHAPE), weights / 10, np.float32)
-    return image, image
-
-
-def observe(folder, task, **changed):
-  observer = proxy_evaluation.ProxyObserver(
-    task, folder, title='a run', total_rounds=5, **changed
+@pytest.mark.parametrize('pretraining, third', [(None, None), (3, 1.5)])
+def test_rows_get_the_loss_where_test_metrics_are_due(
+  model, monkeypatch, pretraining, third
+):
+  """And at the end of pre-training."""
+  test = proxy_evaluation.ProxyTest(
+    model, objectives.PROXY_TASKS['rotation'], VIEWS, split(5), pretraining
   )
-  rows = []
+  monkeypatch.setattr(test, 'loss', lambda weights: weights / 2)
+  found = []
   for number in range(1, 6):
     state = types.SimpleNamespace(global_model_weights=number)
     row = {} if number % 2 else {'accuracy': 0.5}
-    rows.append(observer(FinishedRound(number, state, None, row)))
-  return rows
-
-
-def test_rows_get_the_loss_where_test_metrics_are_due(tmp_path):
-  rows = observe(tmp_path, Task())
-  loss = 'test_proxy_loss'
-  assert rows == [{}, {loss: 1.0}, {}, {loss: 2.0}, {}]
-  assert [path.name for path in tmp_path.iterdir()] == ['reconstructions.png']
-
-
-def test_each_stage_leaves_a_picture_of_its_end(tmp_path):
-  rows = observe(tmp_path, Task(), pretraining_rounds=3)
-  # Beside the pictures, the loss of each stage's end.
-  losses = [row.get('test_proxy_loss') for row in rows]
-  assert losses == [None, 1.0, 1.5, 2.0, None]
-  shades = {}
-  for name in ('reconstructions', 'reconstructions_pretraining'):
-    with Image.open(tmp_path / f'{name}.png') as picture:
-      pixels = np.asarray(picture.convert('L'))
-    # The middle of the upper image; a gray level of weights / 10.
-    shades[name] = pixels[pixels.shape[0] // 3, pixels.shape[1] // 2]
-  assert shades == {
-    'reconstructions': pytest.approx(255 * 0.5, abs=2),
-    'reconstructions_pretraining': pytest.approx(255 * 0.3, abs=2),
-  }
-
-
-def test_a_task_without_pictures_draws_none(tmp_path, model):
-  assert not task_test(model, split(5), 'rotation').can_reconstruct
-  task = Task()
-  task.can_reconstruct = False
-  observe(tmp_path, task, pretraining_rounds=3)
-  assert not list(tmp_path.iterdir())
+    measured = test(FinishedRound(number, state, None, row))
+    found.append(measured.get('test_proxy_loss'))
+  assert found == [None, 1.0, third, 2.0, None]
 
 
 def test_figures_are_the_last_loss_and_that_at_the_end_of_pretraining():

@@ -67,13 +67,12 @@ class TestReconstruction:
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
   @pytest.mark.parametrize('loss', proxy_tasks.RECONSTRUCTION_LOSSES)
-  def test_the_best_logits_give_the_images_back(self, loss):
+  def test_the_best_outputs_leave_no_gradient(self, loss):
     task = proxy_tasks.Reconstruction(loss)
     images = tf.constant(_images())
     best = tf.constant(scipy.special.logit(_images()))
     if loss == 'linear_mean_squared_error':  # The outputs are no logits.
       best = images
-    np.testing.assert_allclose(task.reconstruct(best), images, atol=1e-6)
     with tf.GradientTape() as tape:
       tape.watch(best)
       losses = task.losses(best, images)
