@@ -56,26 +56,18 @@ class Layout:
       )
     return pathlib.Path(data_dir)
 
-  def folders(self, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the folders in a folder, sorted; refuses files, and none."""
-    found = self._visible(folder)
-    for path in found:
+  def folders(self, folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Returns the folders in a folder by name; refuses files, and none.
+
+    They are sorted by path, and names are compared as people do.
+    """
+    found = {}
+    for path in self._visible(folder):
       if not path.is_dir():
         raise ValueError(
           f'{path} is not a folder, and only folders may be here: move it '
           f'(data_dir must hold {self.holds}).'
         )
-    if not found:
-      raise ValueError(
-        f'{folder} is empty: put folders of {self.kind} files into it, or '
-        'remove it.'
-      )
-    return found
-
-  def folders_by_name(self, folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Returns the folders in a folder by their names, compared as people do."""
-    found = {}
-    for path in self.folders(folder):
       name = unicodedata.normalize('NFC', path.name.strip())
       try:
         name.encode()
@@ -89,6 +81,11 @@ class Layout:
           'in which accents are written: rename one of them.'
         )
       found[name] = path
+    if not found:
+      raise ValueError(
+        f'{folder} is empty: put folders of {self.kind} files into it, or '
+        'remove it.'
+      )
     return found
 
   def images(self, folder: pathlib.Path) -> list[pathlib.Path]:

@@ -67,21 +67,17 @@ def paper_class_shares(
       f'leave more than {_MINORITY_BELOW:g} for each of the others; choose '
       f'priors={IID!r}, or the recipe of the code.'
     )
-  return np.stack(
-    [_shifted_shares(c, num_classes, rng) for c in range(num_clients)]
-  )
-
-
-def _shifted_shares(client, num_classes, rng):
-  majority = majority_classes(client, num_classes)
-  minority = np.setdiff1d(np.arange(num_classes), majority)
-  while True:
+  drawn = []
+  while len(drawn) < num_clients:
+    majority = majority_classes(len(drawn), num_classes)
+    minority = np.setdiff1d(np.arange(num_classes), majority)
     shares = np.zeros(num_classes)
     shares[majority] = rng.uniform(*_MAJORITY, _NUM_MAJORITY)
     weights = rng.uniform(*_MINORITY_WEIGHTS, len(minority))
     shares[minority] = (1 - shares.sum()) * weights / weights.sum()
     if shares[minority].max() < _MINORITY_BELOW:
-      return shares
+      drawn.append(shares)
+  return np.stack(drawn)
 
 
 def paper_priors(
@@ -263,9 +259,7 @@ def _counts(nominal, client_examples) -> list[np.ndarray]:
     missing = (client_examples // len(own)) - rounded.sum(axis=1)
     # The largest remainders are rounded up.
     order = np.argsort(rounded - wanted, axis=1, kind='stable')
-    for row, (classes, number) in enumerate(zip(order, missing, strict=True)):
-      rounded[row, classes[:number]] += 1
-    counts.append(rounded)
+    counts.append(rounded + (np.argsort(order, axis=1) < missing[:, None]))
   return counts
 
 
@@ -304,16 +298,12 @@ def _fill(pools, counts, repeats, rng) -> list[list[np.ndarray]]:
   """Takes each set's examples from its client's until these run out."""
   sets = []
   for pool, own in zip(pools, counts, strict=True):
-    if repeats == NO_REPEATS:
-      by_class = [
-        np.split(members, np.cumsum(numbers))[:-1]
-        for members, numbers in zip(pool, own.T, strict=True)
-      ]
-    else:
-      by_class = [
-        [rng.permutation(members)[:number] for number in numbers]
-        for members, numbers in zip(pool, own.T, strict=True)
-      ]
+    by_class = [
+      np.split(members, np.cumsum(numbers))[:-1]
+      if repeats == NO_REPEATS
+      else [rng.permutation(members)[:number] for number in numbers]
+      for members, numbers in zip(pool, own.T, strict=True)
+    ]
     sets.append(
       [np.concatenate(parts) for parts in zip(*by_class, strict=True)]
     )

@@ -10,7 +10,6 @@ This module reads a split in one pass, and never writes to the file.
 
 import collections
 import contextlib
-import dataclasses
 import hashlib
 import json
 import lzma
@@ -21,6 +20,7 @@ import sqlite3
 import struct
 import tempfile
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -39,21 +39,14 @@ _REMEDY = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Content:
-  """A part of the file that forms a data set: digits, or all characters.
-
-  Attributes:
-    key: Its name in `Source.version` and in the cache.
-    splits: The names of its training and test split in the file.
-    public_writers: Number of writers in TFF's own file.
-    public_examples: Numbers of training and test examples there.
-  """
+class Content(NamedTuple):
+  """A part of the file that forms a data set: digits, or all characters."""
 
   title: str
-  key: str
+  key: str  # In `Source.version` and in the cache.
   splits: tuple[str, str]
   num_classes: int
+  # In TFF's own file; numbers of training and test examples.
   public_writers: int
   public_examples: tuple[int, int]
 
@@ -84,10 +77,6 @@ _DECODING = 1
 _CHUNK_BYTES = 2**20
 _INPUT_SHAPE = (28, 28, 1)
 
-_COLUMNS = {
-  'examples': {'split_name', 'client_id', 'serialized_example_proto'},
-  'client_metadata': {'split_name', 'client_id', 'num_examples'},
-}
 _ROWS_AT_ONCE = 4_096
 
 ONLY_DIGITS = Setting(
@@ -293,12 +282,6 @@ def _open_database(
   uri = f'{pathlib.Path(path).absolute().as_uri()}?mode=ro'
   try:
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-      for table, wanted in _COLUMNS.items():
-        rows = connection.execute(f'PRAGMA table_info({table})')
-        if missing := wanted - {row[1] for row in rows}:
-          raise _unusable(
-            path, f'the table {table} lacks the columns {sorted(missing)}'
-          )
       for split in splits:
         clients = _clients_of(connection, split)
         if not clients:

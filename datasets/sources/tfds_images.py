@@ -9,9 +9,8 @@ STL-10's images without labels join the training split as `UNKNOWN`.
 
 import dataclasses
 import functools
-import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -120,14 +119,6 @@ TABLE = (
 # fmt: on
 
 
-def _check_files(entry: TfdsImages, data_dir: str | None) -> None:
-  """Checks that a set of `TABLE` exists or can be downloaded."""
-  if data_dir is None:
-    _open_downloadable(entry)
-  elif not any(_infos(entry, data_dir)):
-    raise _missing(entry, data_dir)
-
-
 def _load(entry: TfdsImages, data_dir: str | None, cache_dir: str) -> Source:
   """Loads one row of `TABLE`, with upright images and without client ids."""
   builder = (
@@ -158,18 +149,36 @@ def _load(entry: TfdsImages, data_dir: str | None, cache_dir: str) -> Source:
   )
 
 
+def _check_files(entry: TfdsImages, data_dir: str | None) -> None:
+  """Checks that a set of `TABLE` exists or can be downloaded."""
+  if data_dir is None:
+    _open_downloadable(entry)
+  else:
+    _versions(entry, data_dir)
+
+
+def _versions(
+  entry: TfdsImages, data_dir: str, fits: Callable[[str], bool] = bool
+) -> list[pathlib.Path]:
+  """Returns the folder of each version of a prepared set; refuses none."""
+  root = pathlib.Path(data_dir, 'tfds', entry.tfds_name)
+  found = [path.parent for path in root.glob('*/dataset_info.json')]
+  found = [path for path in found if fits(path.name)]
+  if not found:
+    raise ValueError(
+      f'dataset={entry.name!r}: data_dir holds no prepared TFDS set at '
+      f'{root}/<version>/dataset_info.json; put it there, or '
+      'give no data_dir to let TFDS download it.'
+    )
+  return found
+
+
 def _local_builder(entry: TfdsImages, data_dir: str):
   """Opens the newest prepared version under `data_dir`, without network."""
   import tensorflow_datasets as tfds
 
-  versions = [
-    tfds.core.Version(info.parent.name)
-    for info in _infos(entry, data_dir)
-    if tfds.core.Version.is_valid(info.parent.name)
-  ]
-  if not versions:
-    raise _missing(entry, data_dir)
-  prepared = os.path.join(_folder(entry, data_dir), str(max(versions)))
+  found = _versions(entry, data_dir, tfds.core.Version.is_valid)
+  prepared = str(max(found, key=lambda path: tfds.core.Version(path.name)))
   try:
     return tfds.builder_from_directory(prepared)
   except Exception as error:  # TFDS raises whatever its JSON parser raises.
@@ -177,23 +186,6 @@ def _local_builder(entry: TfdsImages, data_dir: str):
       f'dataset={entry.name!r}: {prepared} is no TFDS set '
       f'({_one_line(error)}); replace the folder.'
     ) from error
-
-
-def _folder(entry: TfdsImages, data_dir: str) -> str:
-  return os.path.join(data_dir, 'tfds', entry.tfds_name)
-
-
-def _infos(entry: TfdsImages, data_dir: str) -> Iterator[pathlib.Path]:
-  """Returns the description file of each version of a prepared set."""
-  return pathlib.Path(_folder(entry, data_dir)).glob('*/dataset_info.json')
-
-
-def _missing(entry: TfdsImages, data_dir: str) -> ValueError:
-  return ValueError(
-    f'dataset={entry.name!r}: data_dir holds no prepared TFDS set at '
-    f'{_folder(entry, data_dir)}/<version>/dataset_info.json; put it there, or '
-    'give no data_dir to let TFDS download it.'
-  )
 
 
 def _remedy(entry: TfdsImages) -> str:

@@ -78,7 +78,7 @@ def check_files(
 ) -> tuple[dict[str, Rows], rows.Labelled, tuple[str, ...]]:
   """Returns the files by split, their labels, and sentences; opens no file."""
   root = _LAYOUT.root(data_dir)
-  clients = _LAYOUT.folders_by_name(root / TRAIN)
+  clients = _LAYOUT.folders(root / TRAIN)
   found = {TRAIN: _rows(root / TRAIN, clients)}
   for split in (SERVER, VALIDATION, TEST):
     if split == TEST or (root / split).is_dir():
@@ -97,7 +97,7 @@ def _rows(
   """Returns the files of a split, whose owner is `None` where it has none."""
   files, labels, owners = [], [], []
   for owner, folder in of_owners.items():
-    for name, own in _LAYOUT.folders_by_name(folder).items():
+    for name, own in _LAYOUT.folders(folder).items():
       if name.startswith('_') and (owner is None or name != UNLABELLED):
         raise ValueError(
           f'{own} has a name that no class may have here: images without a '

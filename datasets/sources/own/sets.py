@@ -25,6 +25,7 @@ import numpy as np
 
 from datasets.files import image_files, npz_files
 from datasets.files.npz_files import NpzFile
+from datasets.sources.own import arrays as arrays_lib
 from datasets.sources.own import npz, tables
 from datasets.sources.own import rows as rows_lib
 from datasets.sources.own.rows import TEST, TRAIN, class_of, name_of
@@ -155,23 +156,25 @@ def load_npz(data_dir: str | None, cache_dir: str) -> Source:
   train_file, test_file = files
   arrays = train_file.read(
     ('images', *_OWNERS),
-    functools.partial(npz.check_headers, train_file),
+    functools.partial(npz.ARRAYS.check_headers, train_file),
     optional=('labels',),
   )
   tested = test_file.read(
-    ('images', 'labels'), functools.partial(npz.check_headers, test_file)
+    ('images', 'labels'), functools.partial(npz.ARRAYS.check_headers, test_file)
   )
-  names = (npz.texts(train_file, key, arrays[key]) for key in _OWNERS)
+  names = (arrays_lib.texts(train_file, key, arrays[key]) for key in _OWNERS)
   owners = list(zip(*names, strict=True))
   images = {
     TRAIN: npz.images_of(train_file.path, arrays['images']),
     TEST: npz.images_of(test_file.path, tested['images']),
   }
-  npz.check_same_shape(images[TRAIN], images[TEST], test_file)
-  labels = {
-    TRAIN: npz.labels_of(train_file, arrays, table.class_names),
-    TEST: npz.labels_of(test_file, tested, table.class_names),
-  }
+  npz.ARRAYS.check_same_shape(images[TRAIN], images[TEST], test_file)
+  labels = {TRAIN: [None] * len(owners)}
+  for split, file, own in zip(images, files, (arrays, tested), strict=True):
+    if 'labels' in own:
+      labels[split] = arrays_lib.labels_of(
+        file, own['labels'], 'image', table.class_names
+      )
   if unknown := labels[TEST].count(None):
     raise test_file.wrong(
       'labels',
@@ -205,15 +208,15 @@ def load_images(data_dir: str | None, cache_dir: str) -> Source:
   table = read_priors(str(root / _PREVALENCE), 'system', 'hospital')
   train_files = [
     file
-    for system in _LAYOUT.folders(root / 'train')
-    for hospital in _LAYOUT.folders(system)
+    for system in _LAYOUT.folders(root / 'train').values()
+    for hospital in _LAYOUT.folders(system).values()
     for file in _LAYOUT.images(hospital)
   ]
   owners = [(f.parent.parent.name, f.parent.name) for f in train_files]
   sets = table.sets_of(owners)
   test_files, classes = [], []
-  for folder in _LAYOUT.folders(root / 'test'):
-    if (name := class_of(folder.name)) not in table.class_names:
+  for name, folder in _LAYOUT.folders(root / 'test').items():
+    if (name := class_of(name)) not in table.class_names:
       raise ValueError(
         f'{folder} does not have the name of a class of {_PREVALENCE} '
         f'({", ".join(table.class_names)}): rename the folder.'

@@ -129,7 +129,7 @@ def test_what_is_told_of_sets(tmp_path):
     ({'csv': CSV.replace('.8', '.9')}, 'sum to 1.1 instead of 1'),
     ({'test': {'labels': None}}, 'there must be images and labels'),
     ({'test': {'labels': np.array([0, 1, 5])}}, 'labels: found 0..5'),
-    ({'test': {'images': np.zeros((3, 5, 5), 'u1')}}, 'all images one height'),
+    ({'test': {'images': np.zeros((3, 5, 5), 'u1')}}, 'all images one shape'),
   ],
 )
 def test_bad_npz_files(tmp_path, changes, message, refusal):
