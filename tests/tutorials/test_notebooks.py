@@ -93,6 +93,7 @@ def test_addresses_are_those_of_the_repository(path):
   owner = _repository().removeprefix('https://github.com/')
   colab = f'colab.research.google.com/github/{owner}/blob/main/tutorials/'
   assert f'{colab}{path.name}' in notebook.cells[0].source
+  assert 'a CPU (Runtime, Change runtime type)' in notebook.cells[0].source
   (setup,) = _cells(notebook, 'setup')
   assert f'git clone -q {_repository()} ' in setup.source
 
@@ -105,7 +106,7 @@ def test_it_is_stored_with_the_outputs_of_a_run(path):
   for pattern in _SHOWN.get(path.stem, ('Final test accuracy',)):
     assert re.search(pattern, text), pattern
   assert pictures >= 1
-  assert not re.findall(r'/(?:home|root|tmp|work)/\S*', text)
+  assert not re.findall(r'/(?:home|root|tmp|work)/\S*|INFO:|\w+Warning:', text)
 
 
 @pytest.fixture(scope='module')
