@@ -35,6 +35,7 @@ COMMAND = side_commands.Command(
       default=False,
     ),
     side_commands.CACHE_DIR,
+    side_commands.JSON,
   ),
   arguments='FOLDER',
   kinds=('the folder of your data',),
@@ -61,8 +62,17 @@ def _run(values, arguments: list[str]) -> int:
     raise UsageError(str(error)) from error
   from datasets.records import source_report
 
-  print(*source_report.facts(source), sep='\n')
+  facts = source_report.facts(source)
   odd = source_report.oddities(source)
+  values.found.update(
+    dataset=dataset,
+    form=source.form,
+    shape=source.train.examples.shape[1:],
+    splits=source_report.sizes_of_splits(source),
+    facts=facts,
+    odd=odd,
+  )
+  print(*facts, sep='\n')
   print('', *(f'Look at: {line}' for line in odd), sep='\n')
   if not odd:
     print('Nothing looks odd.')

@@ -40,6 +40,7 @@ COMMAND = side_commands.Command(
       side_commands.OUTPUT,
       help='CSV file to write; by default the table is printed.',
     ),
+    side_commands.JSON,
   ),
   arguments='MODEL FILE...',
   kinds=('the folder of an exported model', 'a file of examples'),
@@ -123,6 +124,7 @@ def _run(values, arguments: list[str]) -> int:
       )
   try:
     table = predict(pathlib.Path(model).expanduser(), files)
+    values.found['predictions'] = table.to_dict('records')
     if output is None:
       sys.stdout.write(_as_csv(table))
       return 0

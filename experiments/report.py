@@ -10,10 +10,11 @@ import dataclasses
 import pathlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from etils import epy
 
-from experiments.artifacts import csv_files, durable_files
+from experiments.artifacts import csv_files, durable_files, results
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
 from tff_ssl.common import user_modules
@@ -60,10 +61,20 @@ COMMAND = side_commands.Command(
       'these runs, in charts and tables. It needs no other file and no '
       'network.',
     ),
+    Setting(
+      'latex',
+      str,
+      'LaTeX file to write: the tables, for the package booktabs.',
+    ),
     side_commands.AGAINST,
+    side_commands.JSON,
   ),
   arguments='RUN_DIR...',
 )
+
+
+# What `--NAME=FILE` of a page or picture ends with.
+_ENDINGS = {'diversity': '.png', 'html': '.html', 'latex': '.tex'}
 
 
 def report(
@@ -81,6 +92,7 @@ def write(
   against: str | None = None,
   diversity: pathlib.Path | None = None,
   html: pathlib.Path | None = None,
+  latex: pathlib.Path | None = None,
 ) -> pd.DataFrame:
   """Compares groups of runs, prints them, and writes what has a path.
 
@@ -100,12 +112,33 @@ def write(
     if html is not None:
       html.parent.mkdir(parents=True, exist_ok=True)
       run_page.write(groups, html, against)
+    if latex is not None:
+      latex.parent.mkdir(parents=True, exist_ok=True)
+      durable_files.write(latex, _latex(table, groups, against).encode())
     if output is not None:
       _write_all(output, table, _markdown(text, groups, runs), runs, curves)
   print(text)
-  if html is not None:
-    print(f'\nWritten to {html}.')
+  for written in filter(None, (html, latex)):
+    print(f'\nWritten to {written}.')
   return table
+
+
+def document(
+  groups: Sequence[run_groups.Group], against: str | None = None
+) -> dict[str, Any]:
+  """Returns what `--json` prints of groups of runs."""
+  found = {
+    'rows': summary_tables.of_groups(groups).to_dict('records'),
+    'runs': [
+      {'name': group.name, **results.of_folder(folder)}
+      for group in groups
+      for folder in group.folders
+    ],
+  }
+  if against is not None:
+    differences = summary_tables.differences(groups, against)
+    found['differences'] = differences.to_dict('records')
+  return found
 
 
 def _write_all(output, table, markdown: str, runs, curves) -> None:
@@ -142,6 +175,18 @@ def _markdown(text, groups, runs) -> str:
   return '\n\n'.join(parts) + '\n'
 
 
+def _latex(table, groups, against) -> str:
+  data = '; '.join(table['data'].unique())
+  tables = {f'Data: {data}.': table.drop(columns='data')}
+  if summary_tables.has_measures(groups):
+    tables['Values by seed.'] = summary_tables.of_seeds(groups)
+  if against is not None:
+    tables[f'Minus {against}, paired by seed.'] = summary_tables.differences(
+      groups, against
+    )
+  return summary_tables.as_latex(tables) + '\n'
+
+
 def main(argv: list[str]) -> int:
   """Runs the command line and returns the exit code."""
   return COMMAND.main(argv, _run)
@@ -154,27 +199,16 @@ def _run(values, run_dirs: list[str]) -> int:
       f'--curves={values.curves} needs --output: it names what the picture '
       'shows.'
     )
-  if values.diversity and not values.diversity.endswith('.png'):
-    raise UsageError(
-      f'--diversity={values.diversity} must end with .png: the picture is a '
-      'PNG file.'
-    )
-  if values.html and not values.html.endswith('.html'):
-    raise UsageError(
-      f'--html={values.html} must end with .html: browsers open such a file.'
-    )
-  output, diversity, html = (
-    pathlib.Path(path) if path else None
-    for path in (values.output, values.diversity, values.html)
-  )
-  report(
-    [pathlib.Path(run) for run in run_dirs],
-    output,
-    curves=curves,
-    against=values.against,
-    diversity=diversity,
-    html=html,
-  )
+  files = {}
+  for name, ending in _ENDINGS.items():
+    if path := getattr(values, name):
+      if not path.endswith(ending):
+        raise UsageError(f'--{name}={path} must end with {ending}.')
+      files[name] = pathlib.Path(path)
+  groups = run_groups.read_groups([pathlib.Path(run) for run in run_dirs])
+  output = pathlib.Path(values.output) if values.output else None
+  write(groups, output, curves=curves, against=values.against, **files)
+  values.found.update(document(groups, values.against))
   return 0
 
 

@@ -4,6 +4,7 @@ It runs all rows, each with all its seeds. It skips finished runs and resumes
 interrupted ones. At the end it prints the published figures beside ours.
 """
 
+import dataclasses
 import pathlib
 import sys
 import types
@@ -12,8 +13,20 @@ from collections.abc import Iterable, Mapping
 from experiments.artifacts import run_folder
 from experiments.config import command_line, side_commands, usage
 from experiments.config.usage import UsageError
-from experiments.tables import child_runs, cluster_runs, recipes, tuning
+from experiments.tables import (
+  child_runs,
+  cluster_runs,
+  costs,
+  recipes,
+  tuning,
+)
 from tff_ssl.common.setting import Setting
+
+_HOURS = (
+  'Hours are those of two cores of the machine that made results/ (of a row, '
+  'with one\nseed). Where no row of this kind ran there, they are unknown. For '
+  'this machine:\npython -m experiments.run --recipe=TABLE:ROW --dry_run'
+)
 
 COMMAND = side_commands.Command(
   'reproduce',
@@ -51,8 +64,11 @@ COMMAND = side_commands.Command(
       'dry_run', 'Lists the runs and the rounds that they have done, and ends.'
     ),
     side_commands.like(
-      'list', 'Lists the tables, or with --table its rows, and ends.'
+      'list',
+      'Lists the tables, or with --table its rows, with what they take, and '
+      'ends.',
     ),
+    side_commands.JSON,
   ),
 )
 
@@ -102,41 +118,93 @@ def plan(
   return [(recipe, run) for _, recipe, run in readings]
 
 
-def _list_tables() -> None:
+def _list_tables() -> list[dict[str, object]]:
+  """Prints the tables, and returns what `--json` prints."""
+  found = []
   width = max(map(len, recipes.tables()))
-  print(f'{"table":{width}}  rows  runs')
+  print(f'{"table":{width}}  rows  runs   hours')
   for table in recipes.tables():
     rows = recipes.load(table).values()
-    runs = {(recipe.run_name, seed) for recipe in rows for seed in recipe.seeds}
-    print(f'{table:{width}}  {len(rows):4}  {len(runs):4}')
-  print('Rows: python -m experiments.reproduce --list --table=NAME')
+    runs = {recipe.run_name: recipe for recipe in rows}.values()
+    number = sum(len(recipe.seeds) for recipe in runs)
+    hours = _sum_known(
+      (costs.hours(recipe), len(recipe.seeds)) for recipe in runs
+    )
+    print(f'{table:{width}}  {len(rows):4}  {number:4}  {_in_words(**hours)}')
+    found.append({'table': table, 'rows': len(rows), 'runs': number, **hours})
+  print(f'{_HOURS}\nRows: python -m experiments.reproduce --list --table=NAME')
+  return found
 
 
-def _list_rows(table: str) -> None:
+def _list_rows(table: str) -> list[dict[str, object]]:
+  """Prints the rows of a table, and returns what `--json` prints."""
+  found = []
   rows = recipes.load(table).values()
   width = max(len(recipe.row) for recipe in rows)
-  print(f'{"row":{width}}  published  seeds  source')
+  print(f'{"row":{width}}  published  seeds   hours  source')
   for recipe in rows:
+    hours = costs.hours(recipe)
     digits = '.0f' if recipe.measure.counts_rounds else '.4f'
     published = (
       '' if recipe.published is None else f'{recipe.published:{digits}}'
     )
     seeds = ','.join(map(str, recipe.seeds))
     cells = f'{recipe.row:{width}}  {published:9}  {seeds:5}'
-    print(f'{cells}  {recipe.source}'.rstrip())
+    print(f'{cells}  {_in_words(hours)}  {recipe.source}'.rstrip())
+    measure = str(recipe.measure)
+    found.append(
+      {**dataclasses.asdict(recipe), 'measure': measure, 'hours': hours}
+    )
+  print(_HOURS)
+  return found
 
 
-def _list_runs(runs: Iterable[child_runs.ChildRun]) -> None:
-  """Prints how far each run is, and the rounds that are left in all."""
-  left = 0
-  for run in runs:
+def _sum_known(hours: Iterable[tuple[float | None, int]]) -> dict[str, object]:
+  """Returns the sum of those hours that are known, each so many times."""
+  hours = list(hours)
+  known = [times * each for each, times in hours if each is not None]
+  return {
+    'hours': sum(known) if known else None,
+    'is_complete': len(known) == len(hours),
+  }
+
+
+def _in_words(hours: float | None, is_complete: bool = True) -> str:
+  text = '' if hours is None else f'{hours:,.1f}'
+  return f'{text if is_complete or not text else f">{text}":>7}'
+
+
+def _list_runs(readings) -> dict[str, object]:
+  """Prints how far each run is; returns what `--json` prints."""
+  left, found, hours = 0, [], []
+  # One row of those that read a run.
+  runs = {run.settings.run_dir: (recipe, run) for recipe, run in readings}
+  for recipe, run in runs.values():
     done, total = (
       run_folder.rounds_done(run.settings),
       run.settings.total_rounds,
     )
     print(f'{run.name}: {done} of {total} rounds, {run.settings.run_dir}')
     left += max(0, total - done)
-  print(f'{left:,} rounds are left. Nothing was trained (--dry_run).')
+    hours.append((costs.hours(recipe, max(0, total - done)), 1))
+    found.append(
+      {
+        'run': run.name,
+        'run_dir': run.settings.run_dir,
+        'rounds_done': done,
+        'rounds': total,
+      }
+    )
+  taken = _sum_known(hours)
+  words = ''
+  if taken['hours'] is not None:
+    size = 'about' if taken['is_complete'] else 'more than'
+    words = f', {size} {command_line.in_words(3600 * taken["hours"])}'
+  print(
+    f'{left:,} rounds are left{words}. Nothing was trained (--dry_run).\n'
+    f'{_HOURS}'
+  )
+  return {'runs': found, **taken}
 
 
 def main(argv: list[str]) -> int:
@@ -148,9 +216,9 @@ def _run(values, arguments) -> int:
   del arguments  # There are none.
   if values.list:
     if values.table is None:
-      _list_tables()
+      values.found['tables'] = _list_tables()
     else:
-      _list_rows(values.table)
+      values.found['rows'] = _list_rows(values.table)
     return 0
   if values.table is None:
     raise UsageError('--table is missing; --list names what there is.')
@@ -170,10 +238,10 @@ def _run(values, arguments) -> int:
     runs_dir=values.runs_dir,
     folders=folders_of(values),
   )
-  runs = distinct(run for _, run in readings)
   if values.dry_run:
-    _list_runs(runs)
+    values.found.update(_list_runs(readings))
     return 0
+  runs = distinct(run for _, run in readings)
   outcome = cluster_runs.run_all(
     runs, cluster=values.cluster, cores=values.cluster_cores
   )
@@ -226,6 +294,7 @@ def _report(readings, values) -> None:
       print(f'No run of {against} is finished: no differences to it yet.')
       against = None
     report.write(groups, output, against=against)
+    values.found.update(report.document(groups, against))
     print(
       f'\nWritten to {output}.csv, .md, .png, _curves.csv and, where figures '
       'are published, _published.png.'

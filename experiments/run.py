@@ -4,7 +4,7 @@ import gc
 import signal
 import sys
 
-from experiments.artifacts import checkpoints, run_folder
+from experiments.artifacts import checkpoints, results, run_folder
 from experiments.config import (
   catalogue,
   command_line,
@@ -30,17 +30,26 @@ def main(argv: list[str]) -> int:
   """Runs the command line `argv` and returns the exit code."""
   try:
     given = flags.parse(argv)
+  except usage.UsageError as error:
+    return _complain(error, command_line.REFUSED)
+  with command_line.json_output(given.pop('json', False)) as found:
+    return _run(given, found)
+
+
+def _run(given: dict[str, object], found: dict[str, object]) -> int:
+  """Does what flags say, and puts what `--json` prints in `found`."""
+  try:
     if given.get('help'):
       _help(given)
       return 0
     if given.get('list'):
-      _list()
+      _list(found)
       return 0
     has_bound = given.get('with_lower_bound') and not given.get('dry_run')
     if 'seeds' in given or has_bound:
       from experiments.tables import seeds
 
-      return seeds.run(given)
+      return seeds.run(given, found)
     # First: a user's own part may import TensorFlow.
     hardware.choose_kernels(given.get('clients_per_round'))
     settings = recipes.make(given)
@@ -54,11 +63,11 @@ def main(argv: list[str]) -> int:
     if settings.dry_run or settings.export_form:
       with run_folder.inspected(settings):
         building, training = _import_runner()
-        opened = building.Run.open(settings)
         if settings.dry_run:
-          training.try_out(opened)
+          training.try_out(settings, found)
         else:
-          training.export_form(opened)
+          training.export_form(building.Run.open(settings))
+          found['export_form'] = settings.export_form
         return 0
     with run_folder.opened(settings) as folder:
       # Read now: by the end of the run, the table may be another one.
@@ -67,6 +76,8 @@ def main(argv: list[str]) -> int:
       with command_line.GracefulStop() as stop:
         opened = building.Run.open(settings)
         training.run(opened, folder, facts, stop)
+      if not stop.requested:
+        found.update(results.of_folder(folder.path))
       return stop.exit_code
   except KeyboardInterrupt:  # During the import; later ones are handled.
     return 128 + signal.SIGINT
@@ -130,7 +141,7 @@ def _tell_changes(settings) -> None:
     )
 
 
-def _list() -> None:
+def _list(found) -> None:
   for title, choices in (
     ('processes', catalogue.REGISTRIES['process']),
     ('data sets', catalogue.REGISTRIES['dataset']),
@@ -139,6 +150,9 @@ def _list() -> None:
     ('encoders', models.ENCODERS),
     ('aggregators', catalogue.REGISTRIES['aggregator']),
   ):
+    found[title.replace(' ', '_')] = {
+      name: choice.description for name, choice in choices.items()
+    }
     print(f'{title}:')
     for name, choice in choices.items():
       print(f'  {name:16} {choice.description}')

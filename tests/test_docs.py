@@ -10,6 +10,7 @@ import shlex
 import costs
 import numpy as np
 import pytest
+import yaml
 
 import tff_ssl
 from experiments import predict, reproduce, run, tune
@@ -166,6 +167,22 @@ def test_versions_are_one():
   )
   assert cited[1] == tff_ssl.__version__
   assert f'\n## {tff_ssl.__version__}' in _text(_ROOT / 'CHANGELOG.md')
+
+
+@pytest.mark.parametrize('page', [_README, _ROOT / 'docs' / 'index.md'])
+def test_the_entry_for_bibtex_is_that_of_citation_cff(page):
+  cited = yaml.safe_load(_text(_ROOT / 'CITATION.cff'))
+  (entry,) = re.findall(r'```bibtex\n(.*?)```', _text(page), re.DOTALL)
+  fields = dict(re.findall(r'^  (\w+) = {(.*)},?$', entry, re.MULTILINE))
+  (author,) = cited['authors']
+  assert {k: v.replace(r'\_', '_') for k, v in fields.items()} == {
+    'title': cited['title'],
+    # An organisation, which is not taken apart.
+    'author': f'{{{author["name"]}}}',
+    'year': str(cited['date-released'].year),
+    'version': cited['version'],
+    'url': cited['repository-code'],
+  }
 
 
 def _is_checked(command):

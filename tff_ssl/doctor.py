@@ -12,6 +12,7 @@ import argparse
 import fnmatch
 import importlib.metadata
 import importlib.util
+import json
 import os
 import pathlib
 import platform
@@ -263,22 +264,24 @@ def read_pins(path: pathlib.Path) -> dict[str, str]:
   return dict(pin.findall(path.read_text(encoding='utf-8')))
 
 
-def examine(cache_dir: str, data_dir: str | None) -> Iterator[Line]:
-  """Makes all checks on this machine; the folders need not exist."""
-  yield check_python(sys.version_info[:3])
-  yield _examine_packages(pathlib.Path(__file__).resolve().parents[1])
-  system = platform.system()
-  yield check_system(system, platform.machine(), platform.libc_ver())
+def examine(cache_dir: str, data_dir: str | None) -> Iterator[tuple[str, Line]]:
+  """Makes all checks on this machine, by name; the folders need not exist."""
+  yield 'python', check_python(sys.version_info[:3])
+  root = pathlib.Path(__file__).resolve().parents[1]
+  yield 'packages', _examine_packages(root)
+  system, machine = platform.system(), platform.machine()
+  yield 'system', check_system(system, machine, platform.libc_ver())
   name = processor_fields().get('model name', 'The processor')
-  yield check_processor(processor_flags(), name)
-  yield check_memory(_available_memory())
-  yield _examine_folder('Cache folder', cache_dir)
-  yield _examine_folder('Current folder', os.curdir)
-  yield check_data(data_dir, _names_in(data_dir) if data_dir else None)
-  if system != 'Linux' or not importlib.util.find_spec('tensorflow_federated'):
-    yield Line(NOTE, 'Nothing is computed before the rest is mended')
-  else:
-    yield check_computation()
+  yield 'processor', check_processor(processor_flags(), name)
+  yield 'memory', check_memory(_available_memory())
+  yield 'cache_folder', _examine_folder('Cache folder', cache_dir)
+  yield 'current_folder', _examine_folder('Current folder', os.curdir)
+  names = _names_in(data_dir) if data_dir else None
+  yield 'data', check_data(data_dir, names)
+  line = Line(NOTE, 'Nothing is computed before the rest is mended')
+  if system == 'Linux' and importlib.util.find_spec('tensorflow_federated'):
+    line = check_computation()
+  yield 'computation', line
 
 
 def _examine_packages(root: pathlib.Path) -> Line:
@@ -367,13 +370,21 @@ def main(argv: Sequence[str]) -> int:
     default=os.environ.get(_DATA_DIR),
     help=f'folder of the data files; by default {_DATA_DIR}, if set',
   )
+  parser.add_argument(
+    '--json',
+    action='store_true',
+    help='print one JSON document in the place of lines',
+  )
   values = parser.parse_args(argv[1:])
   found = []
-  for status, text in examine(values.cache_dir, values.data_dir or None):
-    found.append(status)
-    print(f'{status:5}  {text}', flush=True)
-  wrong = found.count(WRONG)
-  if wrong:
+  for name, line in examine(values.cache_dir, values.data_dir or None):
+    found.append({'check': name, **line._asdict()})
+    if not values.json:
+      print(f'{line.status:5}  {line.text}', flush=True)
+  wrong = sum(each['status'] == WRONG for each in found)
+  if values.json:
+    print(json.dumps({'checks': found, 'wrong': wrong}, indent=2))
+  elif wrong:
     print(f'{wrong} of {len(found)} checks found something wrong.')
   else:
     print('Nothing is wrong.')

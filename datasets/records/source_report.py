@@ -4,6 +4,7 @@ import collections
 import hashlib
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -30,16 +31,12 @@ def facts(source: Source) -> list[str]:
     *source.facts,
   ]
   splits = source.splits
-  for name, split in splits.items():
-    counts = _counts(source, split)
-    classes = ', '.join(
-      f'{name}: {count:,}'
-      for name, count in zip(source.class_names, counts, strict=True)
-    )
+  for name, sizes in sizes_of_splits(source).items():
+    classes = ', '.join(f'{k}: {n:,}' for k, n in sizes['labels'].items())
     lines.append(
-      f'{name} has {len(split.labels):,} examples; labels: {classes}.'
+      f'{name} has {sizes["examples"]:,} examples; labels: {classes}.'
     )
-    if unknown := len(split.labels) - counts.sum():
+    if unknown := sizes['unlabelled']:
       lines[-1] = f'{lines[-1][:-1]}; {unknown:,} without a label.'
   train = splits['train']
   if source.sets is not None:
@@ -64,6 +61,19 @@ def facts(source: Source) -> list[str]:
           f'{both:,} of the {len(others):,} owners in {name} are in train, too.'
         )
   return lines
+
+
+def sizes_of_splits(source: Source) -> dict[str, dict[str, Any]]:
+  """Returns the numbers of examples, with a label or without, of each split."""
+  found = {}
+  for name, split in source.splits.items():
+    counts = _counts(source, split)
+    found[name] = {
+      'examples': len(split.labels),
+      'labels': dict(zip(source.class_names, counts.tolist(), strict=True)),
+      'unlabelled': len(split.labels) - int(counts.sum()),
+    }
+  return found
 
 
 def oddities(source: Source) -> list[str]:

@@ -12,9 +12,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from experiments.artifacts import durable_files, run_folder
+from experiments.config import command_line
 from experiments.config.usage import UsageError
 
 _SEALED = (
@@ -40,27 +39,13 @@ def write(folder: run_folder.RunFolder, summary: Mapping[str, Any]) -> None:
 
 def sealed(summary: Mapping[str, Any], folder: pathlib.Path) -> dict[str, Any]:
   """Returns a summary with the SHA-256 of itself and of the files beside it."""
-  values = _strict_json(summary)
+  values = command_line.strict_json(summary)
   values[_FILES] = {
     name: durable_files.sha256((folder / name).read_bytes())
     for name in _SEALED
     if (folder / name).is_file()
   }
   return durable_files.seal(values)
-
-
-def _strict_json(values: Mapping[str, Any]) -> dict[str, Any]:
-  text = json.dumps(values, default=_plain)
-  return json.loads(text, parse_constant=lambda not_finite: None)
-
-
-def _plain(value: Any) -> Any:
-  """Returns a value of numpy's as numbers of Python's."""
-  array = np.asarray(value)
-  # bfloat16 is not a type of numpy itself: `tolist` would not give floats.
-  return (
-    array.astype(np.float32) if array.dtype.kind == 'V' else array
-  ).tolist()
 
 
 def read(folder: str | os.PathLike) -> dict[str, Any] | None:
@@ -90,6 +75,11 @@ def read(folder: str | os.PathLike) -> dict[str, Any] | None:
         f'{beside} is not as it was when {path.name} was written: {_REMEDY}.'
       )
   return values
+
+
+def of_folder(folder: str | os.PathLike) -> dict[str, Any]:
+  """Returns what `--json` says of a finished run: its folder and summary."""
+  return {'run_dir': os.fspath(folder), **read(folder)}
 
 
 def idle_rounds(flags: Mapping[str, Any]) -> int:

@@ -1,12 +1,15 @@
-"""How each command begins, is stopped and ends, whatever it does."""
+"""How each command begins, prints, is stopped and ends."""
 
 import contextlib
+import json
 import os
 import select
 import signal
 import sys
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
 
 # The exit code of a command that cannot be run as asked.
 REFUSED = 2
@@ -45,6 +48,49 @@ def run(main: Callable[[], int]) -> NoReturn:
   if ray_cluster := sys.modules.get('tff_ssl.simulation.ray_cluster'):
     ray_cluster.leave(exit_code)
   sys.exit(exit_code)
+
+
+@contextlib.contextmanager
+def json_output(wanted: bool) -> Iterator[dict[str, Any]]:
+  """Prints one JSON document in the place of lines for people, with `--json`.
+
+  Yields a dictionary to put it in. If it is wanted, all that is printed inside
+  goes to standard error. A document that is empty at the end is not printed.
+  """
+  document = {}
+  if not wanted:
+    yield document
+    return
+  with contextlib.redirect_stdout(sys.stderr):
+    yield document
+  if document:
+    print(json.dumps(strict_json(document), indent=2, allow_nan=False))
+
+
+def strict_json(values: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns values as JSON has them: numbers that are not finite are null."""
+  text = json.dumps(values, default=_plain)
+  return json.loads(text, parse_constant=lambda not_finite: None)
+
+
+def _plain(value: Any) -> Any:
+  """Returns a value of numpy's as numbers of Python's."""
+  array = np.asarray(value)
+  # bfloat16 is not a type of numpy itself: `tolist` would not give floats.
+  return (
+    array.astype(np.float32) if array.dtype.kind == 'V' else array
+  ).tolist()
+
+
+def in_words(seconds: float) -> str:
+  """Returns a duration for people, such as '12 min'."""
+  for unit, length in (('days', 86_400), ('h', 3_600), ('min', 60)):
+    number = seconds / length
+    if number >= 10:
+      return f'{number:,.0f} {unit}'
+    if number >= 2:
+      return f'{number:.1f} {unit}'
+  return f'{max(1, round(seconds))} s'
 
 
 def is_unread() -> bool:

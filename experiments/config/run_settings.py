@@ -316,6 +316,13 @@ ACTIONS = (
     'Lists processes, data sets, models and aggregators, and ends.',
     scope=Scope.NAME,
   ),
+  Setting(
+    'json',
+    bool,
+    'Prints one JSON document in the place of lines for people, which go to '
+    'standard error.',
+    scope=Scope.NAME,
+  ),
 )
 
 NETWORK = (

@@ -50,6 +50,7 @@ RUNS_DIR = Setting(
   'runs_dir', str, 'Folder of the run folders and tables.', default='runs'
 )
 CACHE_DIR = _BY_NAME['cache_dir']
+JSON = _BY_NAME['json']
 HELP = like('help', 'Shows this page, and ends.')
 # The folders that a command hands on to its runs.
 FOLDERS = tuple(
@@ -91,7 +92,8 @@ class Command:
     Args:
       argv: The command line, the program's name first.
       run: Called with the flags' values by name and the other arguments.
-        Returns the exit code.
+        Returns the exit code. It puts what `--json` prints in `found`, a
+        dictionary beside the values.
     """
     try:
       given, arguments = flags.read(
@@ -105,7 +107,8 @@ class Command:
         setting.name: given.get(setting.name, setting.default)
         for setting in self.flags
       }
-      return run(types.SimpleNamespace(**values), arguments)
+      with command_line.json_output(values.pop('json', False)) as found:
+        return run(types.SimpleNamespace(**values, found=found), arguments)
     except UsageError as error:
       print(f'error: {usage.sentence(error)}', file=sys.stderr)
       return command_line.REFUSED

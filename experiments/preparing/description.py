@@ -112,15 +112,12 @@ def communication(settings, process, weights) -> dict[str, int]:
   }
 
 
-def lines_of_costs(run) -> list[str]:
-  """Returns what a round costs, as far as the settings tell."""
+def lines_of_costs(run, sent) -> list[str]:
+  """Returns what a round costs, as settings and `communication` tell."""
   settings = run.settings
   lines = [f'{settings.total_rounds} rounds']
   if not settings.clients_per_round:
     return [f'{lines[0]}, in which the server alone trains.']
-  sent = communication(
-    settings, run.process, run.model.initial_weights(settings.seed)
-  )
   lines[0] += f' with {settings.clients_per_round} clients each.'
   lines.append(
     f'A client gets {_mib(sent["bytes_down_per_client"])} in a round, and '

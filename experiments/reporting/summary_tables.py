@@ -4,7 +4,7 @@ Every figure is read from the runs' summary.json and metrics.csv.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -174,8 +174,19 @@ def as_text(table: pd.DataFrame) -> str:
   return '\n\n'.join(lines)
 
 
-def as_markdown(table: pd.DataFrame) -> str:
-  """Returns a table as Markdown, without its empty columns."""
+def as_latex(tables: Mapping[str, pd.DataFrame]) -> str:
+  """Returns tables by caption as LaTeX, a caption as a comment."""
+  return '\n\n'.join(
+    f'% {" ".join(caption.split())}\n{as_markdown(table, "latex_booktabs")}'
+    for caption, table in tables.items()
+  )
+
+
+def as_markdown(table: pd.DataFrame, form: str = 'pipe') -> str:
+  """Returns a table as Markdown, without its empty columns.
+
+  It is LaTeX where `form` is a name that tabulate has for that.
+  """
   shown = table.dropna(axis='columns', how='all')
   cells = shown.astype(object).where(shown.notna(), None)
-  return cells.to_markdown(index=False, missingval='')
+  return cells.to_markdown(index=False, missingval='', tablefmt=form)

@@ -9,7 +9,10 @@ from concurrent import futures
 import tensorflow_federated as tff
 import tqdm
 
+from experiments.config import command_line
 from experiments.measuring import pseudo_labels
+
+_TRAINING = 'training'
 
 
 class Progress:
@@ -29,6 +32,8 @@ class Progress:
     self._phases = phases
     self._shown = {}
     self._first = first_round + 1
+    # The rounds that tell how long others take begin here.
+    self._since = None
     # Without smoothing, time left is by the mean of the rounds that count.
     self._bar = tqdm.tqdm(
       desc=self._phase(first_round),
@@ -47,28 +52,42 @@ class Progress:
         self._shown[name] = f'{value:.4f}'
     if words := pseudo_labels.in_words(metrics):
       self._shown['pseudo-labels'] = words
+    left = self._left(rounds_done)
+    if self._is_first_of_a_phase(rounds_done):
+      # It compiled, and tells nothing of the rounds to come.
+      self._since = rounds_done, time.time()
     if not self._bar.disable:
       self._bar.set_postfix(self._shown, refresh=False)
       self._bar.update()
       self._bar.set_description(self._phase(rounds_done))
       if self._is_first_of_a_phase(rounds_done):
-        # It compiled, and tells nothing of the rounds to come.
-        self._bar.initial = self._bar.n
-        self._bar.start_t = time.time()
-    elif 'accuracy' in metrics:
-      text = ', '.join(f'{name} {value}' for name, value in self._shown.items())
+        self._bar.initial, self._bar.start_t = self._since
+    elif 'accuracy' in metrics or (left and rounds_done - self._since[0] == 1):
+      said = [f'{name} {value}' for name, value in self._shown.items()]
+      text = ', '.join([*said, *left])
       print(f'round {rounds_done}/{self._total}: {text}', flush=True)
 
   def close(self) -> None:
     """Ends the display."""
     self._bar.close()
 
+  def _left(self, rounds_done: int) -> list[str]:
+    """Returns the time left, once a round of the last phase was compiled."""
+    rounds = self._total - rounds_done
+    if not rounds or self._phase(rounds_done - 1) != _TRAINING:
+      return []
+    if self._is_first_of_a_phase(rounds_done):
+      return []
+    first, then = self._since
+    seconds = (time.time() - then) / (rounds_done - first) * rounds
+    return [f'about {command_line.in_words(seconds)} left']
+
   def _phase(self, rounds_done: int) -> str:
     """Returns the name of the phase that the next round is in."""
     for name, rounds in self._phases:
       if rounds_done < rounds:
         return f'{name} {rounds_done + 1}/{rounds}'
-    return 'training'
+    return _TRAINING
 
   def _is_first_of_a_phase(self, rounds_done: int) -> bool:
     ends = {rounds for _, rounds in self._phases}

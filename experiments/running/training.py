@@ -3,6 +3,8 @@
 import contextlib
 import functools
 import sys
+import tempfile
+import types
 from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
@@ -22,6 +24,7 @@ from experiments.measuring import (
 )
 from experiments.preparing import building, cohort, description, run_data
 from experiments.running import (
+  calibration,
   classifiers,
   client_state_files,
   execution_context,
@@ -53,11 +56,7 @@ def run(
   """
   settings = opened.settings
   owners = client_evaluation.find_owners(opened.data, settings)
-  execution_context.install(
-    settings,
-    store_path=opened.data.store.path,
-    client_state_folder=_client_state_folder(opened),
-  )
+  _install_context(opened)
   state = opened.process.initialize()
   folder.require_free_space(_bytes_needed(opened, state))
   saved = _open_checkpoints(opened, folder, state)
@@ -91,8 +90,23 @@ def run(
     )
 
 
-def try_out(opened: building.Run) -> None:
-  """Says what a run would do, without training."""
+def try_out(settings, found: dict[str, object]) -> None:
+  """Says what a run would do, and how long it would take, without training.
+
+  `found` gets the same: as summary.json says it, as far as it is known, with
+  `rounds_done` of the run in the folder, and what `calibration.measure` finds.
+  """
+  folder = description.lines_of_folder(settings)
+  rounds_done = opening.rounds_done(settings)
+  # States of clients must not come to those of the run.
+  with tempfile.TemporaryDirectory() as scratch:
+    opened = building.Run.open(
+      types.SimpleNamespace(**{**vars(settings), 'run_dir': scratch})
+    )
+    _describe(opened, folder, rounds_done, found)
+
+
+def _describe(opened, folder, rounds_done, found) -> None:
   settings = opened.settings
   client_evaluation.find_owners(opened.data, settings)
   measurements.pseudo_labels_by_class(opened)
@@ -101,9 +115,32 @@ def try_out(opened: building.Run) -> None:
   _show(['', 'Data:', *description.lines_of_data(opened.data)])
   _show(description.lines_of_aggregator(settings))
   _show(description.lines_of_cohort(settings))
-  _show(['', 'Folder:', *description.lines_of_folder(settings)])
-  _show(['', 'Costs:', *description.lines_of_costs(opened)])
+  _show(['', 'Folder:', *folder])
+  sent = description.communication(
+    settings, opened.process, opened.model.initial_weights(settings.seed)
+  )
+  _show(['', 'Costs:', *description.lines_of_costs(opened, sent)])
   _show(description.lines_of_warmup(settings))
+  found |= {
+    'data': opened.data.source.title,
+    'rounds': settings.total_rounds,
+    'rounds_done': rounds_done,
+    **opened.data.describe(),
+    **sent,
+    'flags': settings.used,
+  }
+  left = settings.total_rounds - rounds_done
+  if left and not settings.cluster:
+    _install_context(opened)
+    timed = calibration.measure(opened, _cohorts(opened), left)
+    found |= timed
+    _show(
+      [
+        f'A round takes about {timed["seconds_per_round"]:.2g} s on this '
+        f'machine: {command_line.in_words(3600 * timed["hours"])} for the '
+        f'{left} that are left, with their evaluations.'
+      ]
+    )
   _show(['', 'Nothing was trained (--dry_run).'])
 
 
@@ -117,6 +154,14 @@ def export_form(opened: building.Run) -> None:
 def _show(lines: Iterable[str]) -> None:
   for line in lines:
     print(line, flush=True)
+
+
+def _install_context(opened) -> None:
+  execution_context.install(
+    opened.settings,
+    store_path=opened.data.store.path,
+    client_state_folder=_client_state_folder(opened),
+  )
 
 
 def _client_state_folder(opened) -> str | None:
@@ -244,23 +289,28 @@ def _opened_logs(opened, folder, saved, measured, first_round):
     yield test, (log.append, board.write), shown
 
 
+def _cohorts(opened) -> participants.Cohorts:
+  settings = opened.settings
+  return participants.Cohorts(
+    functools.partial(
+      client_sampling.sample_keys,
+      num_clients=opened.data.partition.num_clients,
+      clients_per_round=settings.clients_per_round or 0,
+      num_groups=settings.num_groups or 1,
+      seed=settings.seed,
+      redeal=settings.start_model == 'slot',
+      draw=cohort.draw(settings, opened.data),
+    ),
+    cohort.client_faults(settings, opened.data),
+    settings.min_separation or 1,
+  )
+
+
 def _build_loop(opened, saved) -> round_loop.RoundLoop:
   settings = opened.settings
   return round_loop.RoundLoop(
     opened.process,
-    cohorts=participants.Cohorts(
-      functools.partial(
-        client_sampling.sample_keys,
-        num_clients=opened.data.partition.num_clients,
-        clients_per_round=settings.clients_per_round or 0,
-        num_groups=settings.num_groups or 1,
-        seed=settings.seed,
-        redeal=settings.start_model == 'slot',
-        draw=cohort.draw(settings, opened.data),
-      ),
-      cohort.client_faults(settings, opened.data),
-      settings.min_separation or 1,
-    ),
+    cohorts=_cohorts(opened),
     checkpoints=saved,
     total_rounds=settings.total_rounds,
     rounds_per_checkpoint=settings.rounds_per_checkpoint,

@@ -185,6 +185,8 @@ class _Relay(command_line.SignalHandler):
     self._process = subprocess.Popen(
       [sys.executable, '-c', _BOUND_RUN, str(os.getpid()), *arguments],
       stdin=subprocess.DEVNULL,
+      # With --json, all but the document.
+      stdout=sys.__stderr__ if sys.stdout is sys.stderr else None,
       env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, search))},
       # Ctrl-C reaches all processes of a group. A run in the same group would
       # get it twice, from the terminal and from here, and end at once.

@@ -86,10 +86,11 @@ def plan(given: dict[str, object]) -> list[child_runs.ChildRun]:
   return runs
 
 
-def run(given: dict[str, object]) -> int:
+def run(given: dict[str, object], found: dict[str, object]) -> int:
   """Runs a command line with `--seeds`, `--with_lower_bound`, or both.
 
-  Prints what the finished runs gave, and returns the exit code.
+  Prints what the finished runs gave, puts it in `found`, and returns the exit
+  code.
   """
   has_bounds = given.get(lower_bound.FLAG)
   if 'seeds' not in given:
@@ -107,20 +108,26 @@ def run(given: dict[str, object]) -> int:
   whole = [
     pair for pair in done if has_bounds and child_runs.is_finished(pair[1])
   ]
+  found['runs'] = [results.of_folder(own.run_dir) for own, *_ in done]
+  if whole:
+    found['bounds'] = [results.of_folder(alone.run_dir) for _, alone in whole]
   if 'seeds' not in given:
     for pair in whole:
+      found['gain'] = lower_bound.gain(*pair)
       print(lower_bound.compare(*pair))
     return outcome.exit_code
   if done:
     measure, means = measures.of_last_evaluations(
       (own.run_dir, own.used) for own, *_ in done
     )
-    last = [results.read(own.run_dir)['accuracy'] for own, *_ in done]
+    last = spread([run['accuracy'] for run in found['runs']])
+    found |= {'mean_of_last': vars(spread(means)), 'accuracy': vars(last)}
     print(
       f'Final test accuracy, {results.in_words(measure.argument)}: '
-      f'{spread(means)}\nAfter the last round: {spread(last)}'
+      f'{spread(means)}\nAfter the last round: {last}'
     )
   if whole:
-    found = spread([lower_bound.gain(*pair) for pair in whole])
-    print(f'Unlabelled clients gave, beyond the server alone: {found}')
+    gain = spread([lower_bound.gain(*pair) for pair in whole])
+    found['gain'] = vars(gain)
+    print(f'Unlabelled clients gave, beyond the server alone: {gain}')
   return outcome.exit_code

@@ -1,6 +1,7 @@
 """--dry_run prepares and refuses as a run does, and trains nothing."""
 
 import json
+import re
 import types
 
 import numpy as np
@@ -30,6 +31,10 @@ def test_says_what_would_run_and_leaves_no_run(where, tmp_path, capsys):
   assert '--num_groups=3' in lines and '--threshold=0.95' in lines
   assert any(line.startswith('20 clients with ') for line in lines)
   assert '100 rounds with 10 clients each.' in lines
+  time = (
+    r'A round takes about \S+ s on this machine: .* for the 100 that are left'
+  )
+  assert any(re.match(time, line) for line in lines)
   folder = tmp_path / 'runs' / 'x'
   assert f'{folder}: the run would begin there with round 1.' in lines
   assert lines[-1] == 'Nothing was trained (--dry_run).'
@@ -173,7 +178,7 @@ def test_costs_are_those_of_the_process(tmp_path):
   )
   assert sent['bytes_up_per_client'] // (4 * weights) == 3
   assert sent['bytes_down_per_client'] // (4 * weights) == 3
-  lines = description.lines_of_costs(opened)
+  lines = description.lines_of_costs(opened, sent)
   assert '7 steps of 20 examples: 140 go forward' in ' '.join(lines)
 
 
@@ -186,20 +191,15 @@ def test_costs_are_those_of_the_process(tmp_path):
     ('fedmatch', 'Pseudo-labels and labelled minibatches come on top; '),
   ],
 )
-def test_costs_name_what_a_process_does_beside_its_minibatches(
-  process, more, monkeypatch
-):
+def test_costs_name_what_a_process_does_beside_its_minibatches(process, more):
   made = settings.make({'process': process, 'dataset': 'digits'})
   sent = {'bytes_down_per_client': 1, 'bytes_up_per_client': 1}
-  monkeypatch.setattr(description, 'communication', lambda *_: sent)
   sizes = types.SimpleNamespace(client_sizes=np.array([20, 30]))
   lines = description.lines_of_costs(
     types.SimpleNamespace(
-      settings=made,
-      process=None,
-      model=types.SimpleNamespace(initial_weights=lambda seed: None),
-      data=types.SimpleNamespace(partition=sizes),
-    )
+      settings=made, data=types.SimpleNamespace(partition=sizes)
+    ),
+    sent,
   )
   found = [line for line in lines if 'come on top' in line]
   assert found == (

@@ -1,6 +1,7 @@
 """The report reads its figures from the runs, and from nowhere else."""
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -307,6 +308,7 @@ def test_command_line(tmp_path, capsys):
     (['{run}', '--output={run}_o', '--curves=no'], '--curves=no is in no metr'),
     (['{run}', '--curves=accuracy'], '--curves=accuracy needs --output'),
     (['{run}', '--html=page'], '--html=page must end with .html'),
+    (['{run}', '--latex=a.md'], '--latex=a.md must end with .tex'),
     (['{run}', '--outptu=x'], '--outptu is no flag: did you mean --output?'),
   ],
 )
@@ -314,6 +316,35 @@ def test_refusals(arguments, message, tmp_path, error_of):
   run = _write_run(tmp_path / 'a', 'grouping', [0.5])
   given = [argument.format(run=run) for argument in arguments]
   assert message in error_of(report.main, *given)
+
+
+def test_tables_as_latex(tmp_path, capsys):
+  """They stand as they are in a document that uses booktabs."""
+  flags = {'rounds_per_evaluation': 4}
+  runs = [
+    _write_run(
+      tmp_path / 'a', 'grouping', [0.5], data='90% of #1', flags=flags
+    ),
+    _write_run(
+      tmp_path / 'b', 'fed_avg', [0.25], data='90% of #1', flags=flags
+    ),
+  ]
+  path = tmp_path / 'new' / 'table.tex'
+  arguments = [*map(str, runs), f'--latex={path}', '--against=fed_avg']
+  assert report.main(['report', *arguments]) == 0
+  assert capsys.readouterr().out.endswith(f'\nWritten to {path}.\n')
+  tables = path.read_text().split('\n\n')
+  captions = [table.partition('\n')[0] for table in tables]
+  assert captions == [
+    '% Data: 90% of #1.',
+    '% Minus fed_avg, paired by seed.',
+  ]
+  for table in tables:
+    _, begin, top, *_, end = table.strip().splitlines()
+    assert begin.startswith(r'\begin{tabular}{') and top == r'\toprule'
+    assert end == r'\end{tabular}'
+  assert re.search(r'^ fed\\_avg +& +0.25 +& .*\\\\$', tables[0], re.M)
+  assert re.search(r'^ grouping +& +0.25 +& .*\\\\$', tables[1], re.M)
 
 
 @pytest.mark.dear

@@ -26,11 +26,27 @@ def test_one_plain_line_per_evaluation_when_piped(capsys):
   out, err = capsys.readouterr()
   # A value that is not known anew stays the last one that was.
   assert out.splitlines() == [
-    'round 2/4: train_loss 0.2500, accuracy 0.5000',
+    'round 2/4: train_loss 0.2500, accuracy 0.5000, about 1 s left',
     'round 4/4: train_loss 0.2500, accuracy 1.0000, mask_rate 0.1250, '
     'server_loss 2.0000',
   ]
   assert err == '' and '\r' not in out
+
+
+def test_time_left_is_told_once_clients_train(monkeypatch, capsys):
+  """By rounds that do not compile, of the last phase."""
+  now = [0.0]
+  monkeypatch.setattr('time.time', lambda: now[0])
+  shown = progress.Progress(0, 10, [('server warm-up', 2)])
+  for done, seconds in enumerate([9, 1, 60, 40, 20, 30, 1, 1, 1, 1], start=1):
+    now[0] += seconds
+    shown.update(done, {'accuracy': 0.5} if done in (2, 5, 10) else {})
+  assert capsys.readouterr().out.splitlines() == [
+    'round 2/10: accuracy 0.5000',
+    'round 4/10: accuracy 0.5000, about 4.0 min left',
+    'round 5/10: accuracy 0.5000, about 2.5 min left',
+    'round 10/10: accuracy 0.5000',
+  ]
 
 
 def test_bar_on_a_terminal_starts_where_the_run_resumes(monkeypatch, capsys):

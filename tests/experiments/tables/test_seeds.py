@@ -73,7 +73,7 @@ def planned(monkeypatch, tmp_path):
 )
 def test_a_folder_for_each_seed(planned, more, folders):
   given = {**({} if 'recipe' in more else GIVEN), **more, 'seeds': '0,5'}
-  assert seeds.run(given) == 0
+  assert seeds.run(given, {}) == 0
   assert [r.given['run_dir'] for r in planned] == folders
   assert [r.settings.seed for r in planned] == [0, 5]
   assert [flags.parse(['x', *as_argv(r.given)]) for r in planned] == [

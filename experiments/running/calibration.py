@@ -1,0 +1,62 @@
+"""How long a run takes on this machine, as a few rounds on the side tell."""
+
+import math
+import time
+
+import numpy as np
+import tree
+
+from experiments.config import catalogue
+from experiments.measuring import evaluation
+from experiments.preparing import building
+from experiments.running import participants
+
+# A round that would take longer is not timed whole.
+_LONGEST_ROUND_S = 20.0
+
+
+def measure(
+  opened: building.Run, cohorts: participants.Cohorts, rounds_left: int
+) -> dict[str, float]:
+  """Returns `seconds_per_round` of a run, and the `hours` that are left.
+
+  It trains a few rounds from the initial model, which nothing keeps: those of
+  the last phase, after the server's warm-up or pre-training.
+  """
+  settings = opened.settings
+  begins = [rounds for _, rounds in catalogue.phases_of(settings.used)]
+  # Of a run that ends before, all rounds are as the first.
+  begin = max((n for n in begins if n < settings.total_rounds), default=0)
+  state = tree.map_structure_with_path(
+    lambda path, value: np.int32(begin) if path[-1] == 'round' else value,
+    opened.process.initialize(),
+  )
+  nobody_yet = participants.Participation()
+  keys = cohorts.draw(begin, participation=nobody_yet).keys
+  per_round = _of_a_round(opened.process, state, keys)
+  test = opened.data.source.test
+  evaluate = evaluation.Evaluator(opened.model, opened.views, test)
+  weights = opened.over_data.read_model_weights(state)
+  evaluate(weights)  # Compiles.
+  evaluations = math.ceil(rounds_left / settings.rounds_per_evaluation)
+  whole = rounds_left * per_round + evaluations * _timed(evaluate, weights)
+  return {'seconds_per_round': per_round, 'hours': whole / 3600}
+
+
+def _of_a_round(process, state, keys) -> float:
+  """Returns the seconds of a round, or at most so many if it takes long."""
+  for clients in (keys[:1], keys):
+    # The first time, it compiles.
+    for _ in range(2):
+      seconds = _timed(process.next, state, clients)
+      if seconds > _LONGEST_ROUND_S:
+        break
+    if seconds * len(keys) > _LONGEST_ROUND_S * len(clients):
+      return seconds * len(keys) / len(clients)
+  return seconds
+
+
+def _timed(function, *arguments) -> float:
+  started = time.monotonic()
+  function(*arguments)
+  return time.monotonic() - started

@@ -1,0 +1,76 @@
+"""What the rows of tables cost, by the runs whose results are stored.
+
+All of them ran on two cores of one kind of machine.
+"""
+
+import collections
+import functools
+import pathlib
+import re
+import statistics
+from collections.abc import Mapping
+
+from experiments.tables import recipes
+
+_RESULTS = pathlib.Path(__file__).parents[2] / 'results'
+_SECONDS = 's per round'
+_FLAG = re.compile(r'--(\w+)=(\S+)')
+# Rows with the same values have clients of about the same cost.
+_ALIKE = ('dataset', 'model', 'local_steps', 'local_epochs', 'batch_size')
+
+
+def hours(recipe: recipes.Recipe, rounds: int | None = None) -> float | None:
+  """Returns the hours of rounds, by default all; `None` if none like it ran.
+
+  A row that did not run itself has the mean cost of a client of rows with the
+  same data, network and local steps.
+  """
+  flags = dict(_FLAG.findall(recipe.flags_text))
+  seconds = _per_round().get(recipe.run_name)
+  if seconds is None:
+    per_client = _per_client().get(_kind(flags))
+    seconds = per_client and per_client * int(flags['clients_per_round'])
+  if rounds is None:
+    rounds = int(flags['total_rounds'])
+  return seconds and seconds * rounds / 3600
+
+
+@functools.cache
+def _per_round() -> dict[str, float]:
+  """Returns the seconds of a round by TABLE:ROW, as the pages say them."""
+  found = {}
+  for page in sorted(_RESULTS.glob('*.md')):
+    _, _, rest = page.read_text(encoding='utf-8').partition('Single runs:')
+    table, _, commands = rest.partition('Commands:')
+    lines = [line.split('|') for line in table.splitlines() if '|' in line]
+    columns = [cell.strip() for cell in lines[0]] if lines else []
+    if _SECONDS in columns:
+      place = columns.index(_SECONDS)
+      # Below the names of the columns and the line of dashes.
+      rows = {cells[1].strip(): float(cells[place]) for cells in lines[2:]}
+      for name in re.findall(r'--recipe=(\S+)', commands):
+        if (row := name.rpartition(':')[2]) in rows:
+          found[name] = rows[row]
+  return found
+
+
+@functools.cache
+def _per_client() -> dict[tuple, float]:
+  """Returns the mean seconds of a client in a round, by kind of row."""
+  found = collections.defaultdict(list)
+  for table in {name.rpartition(':')[0] for name in _per_round()}:
+    for recipe in recipes.load(table).values():
+      flags = dict(_FLAG.findall(recipe.flags_text))
+      if recipe.name in _per_round() and _kind(flags):
+        seconds = _per_round()[recipe.name] / int(flags['clients_per_round'])
+        found[_kind(flags)].append(seconds)
+  return {kind: statistics.fmean(seconds) for kind, seconds in found.items()}
+
+
+def _kind(flags: Mapping[str, str]) -> tuple | None:
+  """Returns what decides a client's cost; `None` if clients do not train."""
+  if 'clients_per_round' not in flags:
+    return None
+  # In passes over its examples, it matters how many a client has.
+  clients = None if 'local_steps' in flags else flags.get('num_clients')
+  return clients, *map(flags.get, _ALIKE)
