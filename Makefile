@@ -70,7 +70,7 @@ run: $(STAMP) ## grouping on the embedded digits: first run, no download
 test: $(STAMP) ## the tests that each change pays for (tests/README.md)
 	@$(PYTEST) --tier=test
 
-test-all: test test-contract test-runs test-parts test-tables test-cases test-ray test-notebooks ## all tests
+test-all: test test-contract test-runs test-parts test-tables test-cases test-ray test-notebooks wheel ## all tests
 
 test-contract: $(STAMP) ## the whole contract suite; of some processes with NAMES=grouping,easgd
 	@$(FURTHER)
@@ -134,14 +134,18 @@ pins: $(STAMP) ## make requirements/*.txt anew from requirements/*.in
 	    --custom-compile-command 'make pins' \
 	    -o requirements/$$file.txt requirements/$$file.in || exit 1; done
 
-wheel: $(STAMP) ## build the wheel and import it in a clean environment with the pins
+# Away from the checkout (-I), as docs/how_to/install.md says; the program is README's.
+wheel: $(STAMP) ## build the wheel with its pins; install and try both in a bare environment
 	@rm -rf build/wheel && mkdir -p build/wheel
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w build/wheel .
-	@$(PYTHON) -m venv build/wheel/venv
-	@build/wheel/venv/bin/python -m pip install --quiet --no-deps -r requirements/runtime.txt
-	@build/wheel/venv/bin/python -m pip install --quiet --no-deps build/wheel/*.whl
-	@cd build/wheel && venv/bin/python -c \
-	  'import tff_ssl; print("imported", tff_ssl.__version__, "from", tff_ssl.__file__)'
+	@cp requirements/runtime.txt build/wheel
+	@sed -n '/^```python$$/,/^```$$/{/^```/!p}' README.md > build/wheel/program.py
+	@$(PYTHON) -m venv build/wheel/env
+	@cd build/wheel && \
+	  env/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r runtime.txt tff_ssl-*.whl && \
+	  env/bin/python -I -c 'import tff_ssl; print("imported", tff_ssl.__version__, "from", tff_ssl.__file__)' && \
+	  env/bin/python -I -m tff_ssl.doctor && \
+	  env/bin/python -I program.py
 
 clean: ## remove the environment and what was built
 	@rm -rf $(VENV) .venv-types build dist

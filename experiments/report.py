@@ -93,11 +93,12 @@ def write(
   diversity: pathlib.Path | None = None,
   html: pathlib.Path | None = None,
   latex: pathlib.Path | None = None,
+  found: dict[str, Any] | None = None,
 ) -> pd.DataFrame:
   """Compares groups of runs, prints them, and writes what has a path.
 
-  The arguments are the flags of this command; returns the table of
-  `summary_tables.of_groups`.
+  The arguments are the flags of this command, and a dictionary for what
+  `--json` prints; returns the table of `summary_tables.of_groups`.
   """
   with user_modules.only_of((), 'a report does without it'):
     table = summary_tables.of_groups(groups)
@@ -117,18 +118,17 @@ def write(
       durable_files.write(latex, _latex(table, groups, against).encode())
     if output is not None:
       _write_all(output, table, _markdown(text, groups, runs), runs, curves)
+    if found is not None:
+      found.update(_document(table, groups, against))
   print(text)
   for written in filter(None, (html, latex)):
     print(f'\nWritten to {written}.')
   return table
 
 
-def document(
-  groups: Sequence[run_groups.Group], against: str | None = None
-) -> dict[str, Any]:
-  """Returns what `--json` prints of groups of runs."""
+def _document(table, groups, against) -> dict[str, Any]:
   found = {
-    'rows': summary_tables.of_groups(groups).to_dict('records'),
+    'rows': table.to_dict('records'),
     'runs': [
       {'name': group.name, **results.of_folder(folder)}
       for group in groups
@@ -205,10 +205,9 @@ def _run(values, run_dirs: list[str]) -> int:
       if not path.endswith(ending):
         raise UsageError(f'--{name}={path} must end with {ending}.')
       files[name] = pathlib.Path(path)
-  groups = run_groups.read_groups([pathlib.Path(run) for run in run_dirs])
   output = pathlib.Path(values.output) if values.output else None
-  write(groups, output, curves=curves, against=values.against, **files)
-  values.found.update(document(groups, values.against))
+  more = {'curves': curves, 'against': values.against, 'found': values.found}
+  report([pathlib.Path(run) for run in run_dirs], output, **more, **files)
   return 0
 
 

@@ -293,8 +293,7 @@ def _report(readings, values) -> None:
     if against not in {None, *(group.name for group in groups)}:
       print(f'No run of {against} is finished: no differences to it yet.')
       against = None
-    report.write(groups, output, against=against)
-    values.found.update(report.document(groups, against))
+    report.write(groups, output, against=against, found=values.found)
     print(
       f'\nWritten to {output}.csv, .md, .png, _curves.csv and, where figures '
       'are published, _published.png.'

@@ -289,7 +289,7 @@ def _examine_packages(root: pathlib.Path) -> Line:
   path = root / _PINS
   if not (root / 'setup.py').is_file() or not path.is_file():
     wanted, source = WORKS_WITH, 'tff_ssl needs'
-    remedy = f'install {_PINS} of the repository, with --no-deps'
+    remedy = 'run pip install --no-deps -r runtime.txt, a file beside the wheel'
   else:
     wanted, source = read_pins(path), f'{_PINS} has'
     install = f'-m pip install --no-deps -r {_PINS}'

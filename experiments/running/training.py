@@ -132,7 +132,8 @@ def _describe(opened, folder, rounds_done, found) -> None:
   left = settings.total_rounds - rounds_done
   if left and not settings.cluster:
     _install_context(opened)
-    timed = calibration.measure(opened, _cohorts(opened), left)
+    with _failures_of_a_run():
+      timed = calibration.measure(opened, _cohorts(opened), left)
     found |= timed
     _show(
       [

@@ -27,12 +27,15 @@ def hours(recipe: recipes.Recipe, rounds: int | None = None) -> float | None:
   """
   flags = dict(_FLAG.findall(recipe.flags_text))
   seconds = _per_round().get(recipe.run_name)
-  if seconds is None:
-    per_client = _per_client().get(_kind(flags))
-    seconds = per_client and per_client * int(flags['clients_per_round'])
-  if rounds is None:
-    rounds = int(flags['total_rounds'])
-  return seconds and seconds * rounds / 3600
+  try:
+    if seconds is None:
+      clients = int(flags['clients_per_round'])
+      seconds = _per_client()[_kind(flags)] * clients
+    if rounds is None:
+      rounds = int(flags['total_rounds'])
+  except (KeyError, ValueError):  # A user's row may lack what a run needs.
+    return None
+  return seconds * rounds / 3600
 
 
 @functools.cache

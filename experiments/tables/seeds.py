@@ -108,7 +108,8 @@ def run(given: dict[str, object], found: dict[str, object]) -> int:
   whole = [
     pair for pair in done if has_bounds and child_runs.is_finished(pair[1])
   ]
-  found['runs'] = [results.of_folder(own.run_dir) for own, *_ in done]
+  if done:
+    found['runs'] = [results.of_folder(own.run_dir) for own, *_ in done]
   if whole:
     found['bounds'] = [results.of_folder(alone.run_dir) for _, alone in whole]
   if 'seeds' not in given:
