@@ -97,7 +97,7 @@ def try_out(settings, found: dict[str, object]) -> None:
   `rounds_done` of the run in the folder, and what `calibration.measure` finds.
   """
   folder = description.lines_of_folder(settings)
-  rounds_done = opening.rounds_done(settings)
+  rounds_done = run_folder.rounds_done(settings)
   # States of clients must not come to those of the run.
   with tempfile.TemporaryDirectory() as scratch:
     opened = building.Run.open(
