@@ -89,10 +89,7 @@ _MODULE_OF = {
   'noise_multiplier_for': 'privacy',
   # Measurements.
   'Communication': 'metrics',
-  'ServerTask': 'metrics',
-  'build_gradient_diversity': 'metrics',
   'build_process_diversity': 'metrics',
-  'full_gradient': 'templates.local_training',
   'measure_communication': 'metrics',
   'measured_state': 'metrics',
   # Deployment.

@@ -46,8 +46,6 @@ from tff_ssl.compiled import SavedProcess as SavedProcess
 from tff_ssl.compiled import load_process as load_process
 from tff_ssl.compiled import save_process as save_process
 from tff_ssl.metrics import Communication as Communication
-from tff_ssl.metrics import ServerTask as ServerTask
-from tff_ssl.metrics import build_gradient_diversity as build_gradient_diversity
 from tff_ssl.metrics import build_process_diversity as build_process_diversity
 from tff_ssl.metrics import measure_communication as measure_communication
 from tff_ssl.metrics import measured_state as measured_state
@@ -108,6 +106,5 @@ from tff_ssl.simulation.ray_context import install_ray_context as install_ray_co
 from tff_ssl.simulation.worker_context import stop_workers as stop_workers
 from tff_ssl.templates.client_data import ClientDataSpec as ClientDataSpec
 from tff_ssl.templates.client_data import image_element_spec as image_element_spec
-from tff_ssl.templates.local_training import full_gradient as full_gradient
 
 __version__: str

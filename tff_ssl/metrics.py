@@ -60,7 +60,6 @@ import tensorflow_federated as tff
 
 from tff_ssl import (
   aggregators,
-  checks,
   compat,
   compiled,
   protocols,
@@ -127,15 +126,7 @@ def _num_bytes(type_: compat.Type) -> int:
 
 
 class ServerTask(NamedTuple):
-  """What the server gets to work with.
-
-  Attributes:
-    weights: The global weights of the process.
-    round: `int32` scalar, rounds before this one.
-    seed: `int32` scalar, the run's seed.
-    optimizer_state: The state that the server's optimizer has reached, or
-      `None`, where the computation is not given one.
-  """
+  """What the server gets to work with, as a client gets a `ClientTask`."""
 
   weights: protocols.Structure
   round: tf.Tensor
@@ -162,45 +153,22 @@ def build_gradient_diversity(
   num_groups: int = 1,
   server_optimizer_type: compat.Type | None = None,
 ) -> compat.Computation:
-  """Builds the computation that measures gradient diversity.
+  """Builds the computation that measures the gradient diversity of its parts.
 
-  Args:
-    local_update: What a client does: takes a `ClientTask`, returns a
-      `LocalUpdate` and the client's group, or `None`.
-    client_gradient: Takes a `ClientTask`, returns the client's gradient on all
-      its data (`tff_ssl.full_gradient`), tensors like the model's
-      trainable weights.
-    server_update: Takes a `ServerTask`, returns the server's trainable weights
-      after its local work minus those before. `None` where the server does
-      not train: the variants with the server are left out then, and
-      `paper_code` counts clients alone.
-    server_gradient: Takes a `ServerTask`, returns the server's gradient on all
-      its data. Given if and only if `server_update` is.
-    data_spec: The type of the client data.
-    weights_type: Unplaced type of the process's global weights W.
-    initial_hparams: Returns the client optimizer's hyperparameters.
-    num_groups: S >= 1.
-    server_optimizer_type: Unplaced type O of the server optimizer's state, for
-      a server that keeps it across rounds. The computation then takes it as
-      `server_optimizer`; else `ServerTask.optimizer_state` is `None`.
+  Clients do a `local_update` of their `ClientTask`, which returns a
+  `LocalUpdate` and the group; gradients are those on all of a participant's
+  data, updates of the server its trainable weights after its local work minus
+  those before. Without the functions of the server, the variants with it are
+  left out, and `paper_code` counts clients alone. The result has the type
 
-  Returns:
-    A `tff.Computation` of the type
+  ```
+  (<<weights=W,round=int32,seed=int32[,server_optimizer=O]>@SERVER,
+    {D}@CLIENTS> -> <diversity/...=float32>@SERVER)
+  ```
 
-    ```
-    (<<weights=W,round=int32,seed=int32[,server_optimizer=O]>@SERVER,
-      {D}@CLIENTS> -> <diversity/...=float32>@SERVER)
-    ```
-
-    with D `data_spec.type`, whose result is an ordered dict (see the module).
-
-  Raises:
-    ValueError: If `num_groups` is below 1, one server function is given without
-      the other, or several groups have no client that says which it is in.
+  with W `weights_type`, D `data_spec.type` and O `server_optimizer_type`, where
+  the server keeps a state of its optimizer.
   """
-  checks.integers_at_least(1, num_groups=num_groups)
-  _check_server(server_update, server_gradient, server_optimizer_type)
-
   fields = collections.OrderedDict(
     weights=weights_type, round=np.int32, seed=np.int32
   )
@@ -213,11 +181,6 @@ def build_gradient_diversity(
   def measure_client(sent, data):
     task = client_task.read_task(sent, initial_hparams(), data, data_spec)
     update, group = local_update(task)
-    if group is None and num_groups > 1:
-      raise ValueError(
-        f'num_groups is {num_groups}, but local_update returns no group: use '
-        'num_groups=1, or return the group beside the update.'
-      )
     vectors = (client_gradient(task), update.delta.trainable)
     _, usable = faults.find_faults(update, task.examples, vectors)
     value = faults.zero_unless(usable, _terms_by_kind(*vectors))
@@ -258,21 +221,6 @@ def build_gradient_diversity(
     return compat.federated_map(conclude, (state, output.result))
 
   return measure
-
-
-def _check_server(update, gradient, optimizer_type):
-  if (update is None) != (gradient is None):
-    missing = 'server_update' if update is None else 'server_gradient'
-    raise ValueError(
-      f'{missing} is None, but the other of server_update and server_gradient '
-      'is given: give both, or neither for a process whose server does not '
-      'train.'
-    )
-  if update is None and optimizer_type is not None:
-    raise ValueError(
-      f'server_optimizer_type is {optimizer_type}, but server_update is None: '
-      'leave it out for a process whose server does not train.'
-    )
 
 
 def _terms_by_kind(gradient, update):
@@ -381,8 +329,9 @@ def build_process_diversity(
     process: As a builder of `tff_ssl.algorithms` returns it.
 
   Returns:
-    The `tff.Computation` of `build_gradient_diversity`; `measured_state` gives
-    its first argument.
+    A `tff.Computation`; `measured_state` gives its first argument, clients'
+    data are its second one. Its result is an ordered dict of `float32` (see the
+    module).
 
   Raises:
     TypeError: If the process was not built by this library.

@@ -332,36 +332,11 @@ class TestOneGroup:
       )
 
 
-def test_several_groups_need_a_tag():
-  def without_tag(task):
-    return _local_update(task)[0], None
-
-  with pytest.raises(ValueError, match='local_update returns no group'):
-    _build(local_update=without_tag)
-
-
 def test_server_seed_is_that_of_the_servers_training():
   task = metrics.ServerTask(None, tf.constant(3), tf.constant(4), None)
   np.testing.assert_array_equal(
     task.server_seed, randomness.server_seed(tf.constant(4), tf.constant(3))
   )
-
-
-@pytest.mark.parametrize(
-  'arguments, message',
-  [
-    ({'num_groups': 0}, 'num_groups must be an integer >= 1'),
-    ({'server_update': None}, 'server_update is None'),
-    ({'server_gradient': None}, 'server_gradient is None'),
-    (
-      {'server_update': None, 'server_gradient': None},
-      'server_optimizer_type is .* leave it out',
-    ),
-  ],
-)
-def test_wrong_arguments_are_refused(arguments, message):
-  with pytest.raises(ValueError, match=message):
-    _build(**arguments)
 
 
 def _terms(vector):

@@ -13,7 +13,6 @@ import pathlib
 import pkgutil
 
 import pytest
-import pythons
 import tensorflow_federated as tff
 
 import tff_ssl
@@ -130,6 +129,8 @@ def test_builders_of_all_processes_are_public():
 
 
 def test_modules_are_names_too():
+  import pythons  # Of tests/support, which the command above lacks.
+
   # In a process of its own: here they are imported already.
   code = 'import tff_ssl; print(tff_ssl.shared_settings.EMA_DECAY.name)'
   assert pythons.run('-c', code).stdout == 'ema_decay\n'

@@ -198,7 +198,7 @@ def compose_computation_with_reader(
 
   Args:
     computation: `(<A@SERVER, {D}@CLIENTS> -> R@SERVER)`, a measurement such as
-      `tff_ssl.metrics.build_gradient_diversity` builds.
+      `tff_ssl.build_process_diversity` builds.
     reader: `(int32 -> D)`, from a client's index to its examples.
 
   Returns:

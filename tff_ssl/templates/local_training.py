@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks, protocols, randomness
+from tff_ssl import protocols, randomness
 from tff_ssl.models import functional
 from tff_ssl.plans import TrainingPlan
 from tff_ssl.templates import client_task, minibatches, prediction
@@ -92,26 +92,12 @@ def full_gradient(
   means over the minibatch: CRL is one, and the supervised objective is one if
   every example has a label.
 
-  Args:
-    model: The `FunctionalModel`.
-    objective: See `tff_ssl.objectives`. Its anchors are `weights`.
-    weights: `ModelWeights` of tensors.
-    examples: Tensors with a leading dimension n (`client_data.collect`).
-    batch_size: Examples in a minibatch, >= 1; the last one may be smaller.
-    seed: `int32 [2]`, from which views, dropout and order derive. It may be
-      the seed of the participant's training, which draws other numbers with it.
-    with_labelled: Whether the objective wants a second minibatch, `labelled`:
-      the examples of the first that have a label.
-    constants: Tensors that every minibatch carries; see `LocalTraining.run`.
-      Beside them, `step` is 0.
-
-  Returns:
-    Tensors in the structure of `weights.trainable`; zeros where n = 0.
-
-  Raises:
-    ValueError: If `batch_size` is out of range.
+  The objective's anchors are `weights`; where it wants a second minibatch
+  (`with_labelled`), that has the examples of the first that have a label. The
+  seed may be that of the participant's training, which draws other numbers with
+  it. Minibatches carry the `constants`, and 0 as `step`. Without examples the
+  gradient is zero.
   """
-  checks.integers_at_least(1, batch_size=batch_size)
   seed = randomness.fold_in(seed, randomness.Purpose.FULL_GRADIENT)
   of_order, of_batches = (randomness.fold_in(seed, i) for i in range(2))
   size = tf.shape(examples['y'])[0]

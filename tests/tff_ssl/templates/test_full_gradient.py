@@ -136,8 +136,3 @@ def test_batch_normalisation_in_train_mode():
     loss, _ = _SUPERVISED(predict, _examples(), weights, _SEED)
   expected = tape.gradient(loss, weights.trainable)
   assert_close(actual, expected, atol=1e-5)
-
-
-def test_a_wrong_batch_size_is_refused():
-  with pytest.raises(ValueError, match='batch_size must be an integer >= 1'):
-    _gradient(0)
