@@ -5,6 +5,8 @@ import pathlib
 import re
 import sys
 
+from bokeh import resources
+
 # The garbage collector takes a sixth of the build's time. Without it the build
 # needs 0.3 GB more.
 gc.disable()
@@ -129,6 +131,19 @@ def _lead_to_copies(app, docname, source):
     )
 
 
+def _write_page_of_runs(app):
+  """Writes the gallery's page of runs; it is stored without Bokeh (1 MB)."""
+  # As in experiments/reporting/page_charts.py.
+  bokeh = resources.Resources(mode='inline', components=['bokeh'])
+  library = bokeh.render_js()
+  page, mark = _DOCS / 'report.html', '<!-- bokeh -->'
+  text = page.read_text(encoding='utf-8').replace(library, mark)
+  _write(page, text)
+  site = pathlib.Path(app.outdir)
+  site.mkdir(parents=True, exist_ok=True)
+  _write(site / page.name, text.replace(mark, library))
+
+
 def _write(page, text):
   # A page that is as it was is not built again.
   if not page.exists() or page.read_text(encoding='utf-8') != text:
@@ -139,6 +154,7 @@ def setup(app):
   """Connects the hooks; Sphinx calls this."""
   app.connect('builder-inited', _write_evidence)
   app.connect('builder-inited', _copy_tutorials)
+  app.connect('builder-inited', _write_page_of_runs)
   app.connect('source-read', _lead_to_copies)
   # Before napoleon, which reads sections.
   app.connect('autodoc-process-docstring', _fences_to_blocks, priority=400)

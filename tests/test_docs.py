@@ -161,6 +161,14 @@ def test_every_public_name_has_an_entry():
   assert sorted(entries) == sorted(tff_ssl.__all__)
 
 
+def test_the_page_of_the_gallery_is_stored_without_its_library():
+  page = _text(_ROOT / 'docs' / 'report.html')
+  assert page.count('<!-- bokeh -->') == 1
+  assert len(page) < 300_000
+  # No path of the machine that made it.
+  assert not re.search(r'[\s"\'>](/tmp|/home)/', page)
+
+
 def test_versions_are_one():
   cited = re.search(
     r'^version: (.*)$', _text(_ROOT / 'CITATION.cff'), re.MULTILINE

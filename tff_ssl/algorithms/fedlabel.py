@@ -262,7 +262,7 @@ def _baseline(average, method):
 SPECS = (
   ProcessSpec(
     'fedlabel',
-    'Local or global model, the surer one, labels unlabelled examples.',
+    'FedLabel: local or global model, the surer one, makes pseudo-labels.',
     build_fedlabel,
     (
       *objectives.TwoExperts.settings,

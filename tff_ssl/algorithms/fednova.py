@@ -128,7 +128,7 @@ def build_fednova(
 
 SPEC = ProcessSpec(
   'fednova',
-  'Supervised FedAvg of changes per step, all labels at clients.',
+  'Supervised FedNova, an average of changes per step, all labels at clients.',
   build_fednova,
   (shared.CLIENT_WEIGHTING, PROXIMAL_STRENGTH, CLASS_WEIGHTS, *shared.LOCAL),
   source='Wang et al. 2020, arXiv 2007.07481, Eq. 6',

@@ -300,7 +300,7 @@ def _check(values):
 
 SPEC = ProcessSpec(
   'fedtrinet',
-  'Global, old and new model of a client label its examples together.',
+  'FedTriNet: global, old and new model of a client vote on pseudo-labels.',
   build_fedtrinet,
   SETTINGS,
   source="Che et al. 2021, arXiv 2109.05612, and its authors' code",

@@ -255,7 +255,7 @@ def _derive(values, given):
 
 SPEC = ProcessSpec(
   'fedul',
-  'No labels at all: clients know the class priors of sets of examples.',
+  'FedUL, without labels: clients know the class priors of sets of examples.',
   build_fedul,
   SETTINGS,
   source='Lu et al. 2022, arXiv 2204.03304, Algorithm 1 and Theorem 1',

@@ -140,8 +140,8 @@ def _derive(values, given):
 
 SPEC = ProcessSpec(
   'grouping_robust',
-  'Grouping with pseudo-labels of an average of the received model; the server '
-  'trains last.',
+  'What we recommend: grouping with pseudo-labels of an average of the '
+  'received model; the server trains last.',
   build_grouping_robust,
   (
     shared.NUM_GROUPS,

@@ -432,7 +432,7 @@ _BOTH_KINDS = Needs(
 SPECS = (
   ProcessSpec(
     'fsl',
-    'Supervised FedAvg on what has a label: the label-hungry baseline.',
+    'Supervised FedAvg on what has a label: the baseline of SSPT and SSJO.',
     fed_avg.build_fed_avg,
     (*SETTINGS, shared.EPOCH_BATCHES, fed_avg.MATCH_LOCAL_STEPS),
     source=f'{_PAPER}, Experimental Setup (FSL)',
@@ -444,7 +444,7 @@ SPECS = (
   ),
   ProcessSpec(
     'sspt',
-    'Self-supervised pre-training, then supervised FedAvg, in one run.',
+    'SSPT: self-supervised pre-training, then supervised FedAvg, in one run.',
     build_sspt,
     SSPT_SETTINGS,
     source=f'{_PAPER}, Methods 1 and Figure 3',
@@ -456,7 +456,7 @@ SPECS = (
   ),
   ProcessSpec(
     'ssjo',
-    'Classifier and self-supervised task trained jointly, FedAvg.',
+    'SSJO: classifier and self-supervised task are trained jointly, FedAvg.',
     build_ssjo,
     SSJO_SETTINGS,
     source=f'{_PAPER}, Methods 2 and Figure 4',

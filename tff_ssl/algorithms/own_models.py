@@ -284,7 +284,8 @@ _ALL_TAKE_PART = {'num_clients': 16, 'clients_per_round': 16}
 SPECS = (
   ProcessSpec(
     'easgd',
-    "Supervised EASGD, clients' own models on a spring, all labels at clients.",
+    'Supervised EASGD: clients keep models that pull and are pulled, all '
+    'labels at clients.',
     build_easgd,
     (ELASTIC_RATE, *shared.LOCAL, CLASS_WEIGHTS),
     source='Zhang et al. 2015, arXiv 1412.6651, Eqs. 5 and 6',

@@ -239,7 +239,7 @@ def _derive(values, given):
 
 SPEC = ProcessSpec(
   'semifl',
-  'Clients train on labels of the received model, then the server.',
+  'SemiFL: clients train on labels of the received model, then the server.',
   build_semifl,
   SETTINGS,
   source="Diao et al. 2022, arXiv 2106.01432, and its authors' code",

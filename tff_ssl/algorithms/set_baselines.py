@@ -220,7 +220,7 @@ _PAPER = 'Lu et al. 2022, arXiv 2204.03304, Appendix D.2 (baselines)'
 SPECS = (
   ProcessSpec(
     'fedpl',
-    'Sets take the class of their largest prior; then mixup.',
+    'FedPL: sets take the class of their largest prior; then mixup.',
     build_fedpl,
     FEDPL_SETTINGS,
     source=f'{_PAPER}, Eqs. 14 to 17',
@@ -247,7 +247,7 @@ SPECS = (
         'fedllp',
         objectives.LabelProportions,
         'Eq. 18',
-        "The mean prediction on a set is drawn to the set's priors.",
+        "FedLLP: the mean prediction on a set is drawn to the set's priors.",
       ),
       (
         'fedllp_vat',
