@@ -169,6 +169,14 @@ def test_the_page_of_the_gallery_is_stored_without_its_library():
   assert not re.search(r'[\s"\'>](/tmp|/home)/', page)
 
 
+def test_what_people_search_for_stands_in_a_heading():
+  # The site's search puts headings first.
+  text = '\n'.join(map(_text, _PAGES))
+  headings = '\n'.join(re.findall(r'^#+ (.*)$', text, re.MULTILINE)).lower()
+  for words in ('quickstart', 'gpu', 'own data', 'install', 'resume', 'json'):
+    assert words in headings, words
+
+
 def test_versions_are_one():
   cited = re.search(
     r'^version: (.*)$', _text(_ROOT / 'CITATION.cff'), re.MULTILINE
