@@ -3,11 +3,10 @@
 R is Definition 2, Eq. 2 of Zhang et al. (arXiv:2008.11364). How far a client's
 labelled data are from its unlabelled data is class-distribution mismatch (Fig.
 3 of FedLabel, Cho et al., "Local or Global: Selective Knowledge Assimilation
-for Federated Learning with Limited Labels"), which names no distance; here are
-two common ones.
+for Federated Learning with Limited Labels"), which names no distance; here is
+that of R.
 """
 
-import dataclasses
 import os
 from collections.abc import Iterator
 
@@ -26,8 +25,6 @@ HEAT_MAP = {
   'cmap': 'viridis',
   'vmin': 0,
 }
-# The number of examples that smoothing adds, spread over all classes.
-_PSEUDO_EXAMPLES = 1
 # With fewer labels of a class, the result depends on which ones are drawn.
 FEW_LABELS = 5
 # From this share of the owners on, much data is lost with those held out.
@@ -124,54 +121,20 @@ def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
     figure.savefig(file, format='png', dpi=120)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Mismatch:
-  """The mismatch of labelled and unlabelled examples at each client.
+def mismatch_of(labelled: np.ndarray, unlabelled: np.ndarray) -> np.ndarray:
+  """Returns how far the classes of labelled and unlabelled examples are apart.
 
-  Of the counts n_c (labelled) and m_c (unlabelled), the shares are p_c and q_c.
-  Both distances are NaN for a client without one of the two.
-
-  Attributes:
-    labelled: `int64 [K, d]`, examples of each class with a label.
-    unlabelled: `int64 [K, d]`, those whose label is hidden.
-    kl: `float64 [K]`, KL(p || q') in nats, with q'_c = (m_c + 1 / d) / (sum(m)
-      + 1): one example, spread evenly, keeps it finite. p is not smoothed,
-      because labels are few.
-    total_variation: `float64 [K]`, half the sum of |p_c - q_c|, in [0, 1].
+  It is the total variation, in [0, 1], of the shares of the classes in counts
+  `[K, d]`; NaN for a client without one of the two.
   """
-
-  labelled: np.ndarray
-  unlabelled: np.ndarray
-  kl: np.ndarray
-  total_variation: np.ndarray
-
-  def describe(self) -> dict[str, float]:
-    """Returns the mean and the maximum over the clients that have both."""
-    figures = {}
-    for name, values in (('kl', self.kl), ('tv', self.total_variation)):
-      defined = values[~np.isnan(values)]
-      if defined.size:
-        figures[f'label_mismatch_{name}_mean'] = float(defined.mean())
-        figures[f'label_mismatch_{name}_max'] = float(defined.max())
-    return figures
-
-
-def mismatch_of(labelled: np.ndarray, unlabelled: np.ndarray) -> Mismatch:
-  """Compares counts `[K, d]` of examples with a label, and without."""
+  distances = np.full(len(labelled), np.nan)
   defined = labelled.any(axis=1) & unlabelled.any(axis=1)
-  p = _shares(labelled[defined])
-  q = _shares(unlabelled[defined])
-  smoothed = _shares(unlabelled[defined] + _PSEUDO_EXAMPLES / labelled.shape[1])
-  # 0 log 0 is 0.
-  ratios = np.divide(p, smoothed, out=np.ones_like(p), where=p > 0)
-  kl, total_variation = np.full((2, len(labelled)), np.nan)
-  kl[defined] = np.sum(p * np.log(ratios), axis=1)
-  total_variation[defined] = np.abs(p - q).sum(axis=1) / 2
-  return Mismatch(labelled, unlabelled, kl, total_variation)
-
-
-def _shares(counts: np.ndarray) -> np.ndarray:
-  return counts / counts.sum(axis=1, keepdims=True)
+  of_each = (
+    counts[defined] / counts[defined].sum(axis=1, keepdims=True)
+    for counts in (labelled, unlabelled)
+  )
+  distances[defined] = np.abs(np.subtract(*of_each)).sum(axis=1) / 2
+  return distances
 
 
 def lines(source: Source, partition: Partition) -> list[str]:

@@ -67,7 +67,7 @@ class RunData:
       some of their labels: the number that a client sees in one pass.
     - `clients_without_labels` and `clients_without_unlabelled`, likewise: the
       number of clients that train on one kind of examples alone.
-    - `label_mismatch_...`: from `partition_report.Mismatch`, over the clients.
+    - `label_mismatch_...`: of `partition_report.mismatch_of`, over the clients.
     - those of `partition_report.describe_sets`, where examples lie in sets.
     """
     summary = partition_report.summary(self.counts, self.partition.client_sizes)
@@ -95,8 +95,10 @@ class RunData:
       summary['clients_without_labels'] = int((labels == 0).sum())
       summary['clients_without_unlabelled'] = int((labels == sizes).sum())
     mismatch = self.mismatch()
-    if mismatch is not None:
-      summary.update(mismatch.describe())
+    if mismatch is not None and mismatch['total_variation'].notna().any():
+      distances = mismatch['total_variation']
+      summary['label_mismatch_tv_mean'] = float(distances.mean())
+      summary['label_mismatch_tv_max'] = float(distances.max())
     if self.source.validation is not None:
       summary['validation_examples'] = len(self.source.validation.labels)
     summary['test_examples'] = len(self.source.test.labels)
@@ -141,7 +143,7 @@ class RunData:
     )
     return tuple(weights.tolist())
 
-  def mismatch(self) -> partition_report.Mismatch | None:
+  def mismatch(self) -> pd.DataFrame | None:
     """Returns how far clients' labelled data are from their unlabelled data.
 
     `None` where the labelled examples change between passes, or where the class
@@ -158,7 +160,14 @@ class RunData:
       partition.num_clients,
       self.source.num_classes,
     )
-    return partition_report.mismatch_of(labelled, self.counts - labelled)
+    unlabelled = self.counts - labelled
+    return pd.DataFrame(
+      {
+        'labelled': labelled.sum(axis=1),
+        'unlabelled': unlabelled.sum(axis=1),
+        'total_variation': partition_report.mismatch_of(labelled, unlabelled),
+      }
+    )
 
 
 def write_records(data: RunData, folder) -> None:
@@ -192,13 +201,5 @@ def write_records(data: RunData, folder) -> None:
     )
   mismatch = data.mismatch()
   if mismatch is not None:
-    table = pd.DataFrame(
-      {
-        'labelled': mismatch.labelled.sum(axis=1),
-        'unlabelled': mismatch.unlabelled.sum(axis=1),
-        'kl': mismatch.kl,
-        'total_variation': mismatch.total_variation,
-      }
-    )
     path = folder.path / 'label_mismatch.csv'
-    csv_files.write_table(table, path, index_label='client')
+    csv_files.write_table(mismatch, path, index_label='client')
