@@ -28,7 +28,6 @@ OK, NOTE, WRONG = 'ok', 'note', 'WRONG'
 
 # As that of `experiments.run`.
 CACHE_DIR = '~/.cache/tff_ssl'
-_DATA_DIR = 'TFF_SSL_DATA_DIR'
 
 _PYTHON = (3, 11)
 # By the tag of TFF's wheel, manylinux_2_31: pip installs it on nothing older.
@@ -197,25 +196,6 @@ def check_memory(available: int | None) -> Line:
   return Line(OK, text)
 
 
-def check_data(folder: str | None, names: Sequence[str] | None) -> Line:
-  """Returns what lies in the folder of data files; `None` is not readable."""
-  if folder is None:
-    return Line(
-      OK,
-      f'No folder of data is named (--data_dir or {_DATA_DIR}): files are '
-      'downloaded on first use',
-    )
-  if names is None:
-    return Line(
-      WRONG,
-      f'The data folder {folder} is absent or cannot be read: name another one '
-      f'by --data_dir or {_DATA_DIR}',
-    )
-  if not names:
-    return Line(NOTE, f'The data folder {folder} is empty')
-  return Line(OK, f'The data folder {folder} has {_listed(names)}')
-
-
 def check_computation(
   program: Sequence[str] = (sys.executable, '-c', _PROGRAM),
   limit_s: float = _LIMIT_S,
@@ -264,8 +244,8 @@ def read_pins(path: pathlib.Path) -> dict[str, str]:
   return dict(pin.findall(path.read_text(encoding='utf-8')))
 
 
-def examine(cache_dir: str, data_dir: str | None) -> Iterator[tuple[str, Line]]:
-  """Makes all checks on this machine, by name; the folders need not exist."""
+def examine(cache_dir: str) -> Iterator[tuple[str, Line]]:
+  """Makes all checks on this machine, by name; the folder need not exist."""
   yield 'python', check_python(sys.version_info[:3])
   root = pathlib.Path(__file__).resolve().parents[1]
   yield 'packages', _examine_packages(root)
@@ -276,8 +256,6 @@ def examine(cache_dir: str, data_dir: str | None) -> Iterator[tuple[str, Line]]:
   yield 'memory', check_memory(_available_memory())
   yield 'cache_folder', _examine_folder('Cache folder', cache_dir)
   yield 'current_folder', _examine_folder('Current folder', os.curdir)
-  names = _names_in(data_dir) if data_dir else None
-  yield 'data', check_data(data_dir, names)
   line = Line(NOTE, 'Nothing is computed before the rest is mended')
   if system == 'Linux' and importlib.util.find_spec('tensorflow_federated'):
     line = check_computation()
@@ -332,18 +310,6 @@ def _available_memory() -> int | None:
   return int(found[1]) * 1024 if found else None
 
 
-def _names_in(folder: str) -> list[str] | None:
-  """Returns what lies in a folder and in its folders, such as 'tfds/mnist'."""
-  try:
-    names = []
-    for entry in sorted(pathlib.Path(os.path.expanduser(folder)).iterdir()):
-      inner = sorted(entry.iterdir()) if entry.is_dir() else []
-      names += [f'{entry.name}/{one.name}' for one in inner] or [entry.name]
-    return names
-  except OSError:
-    return None
-
-
 def _listed(names: Sequence[str]) -> str:
   """Returns the first names, and how many there are beside them."""
   more = len(names) - _MANY
@@ -366,18 +332,13 @@ def main(argv: Sequence[str]) -> int:
     help='folder of unpacked data and client stores; by default %(default)s',
   )
   parser.add_argument(
-    '--data_dir',
-    default=os.environ.get(_DATA_DIR),
-    help=f'folder of the data files; by default {_DATA_DIR}, if set',
-  )
-  parser.add_argument(
     '--json',
     action='store_true',
     help='print one JSON document in the place of lines',
   )
   values = parser.parse_args(argv[1:])
   found = []
-  for name, line in examine(values.cache_dir, values.data_dir or None):
+  for name, line in examine(values.cache_dir):
     found.append({'check': name, **line._asdict()})
     if not values.json:
       print(f'{line.status:5}  {line.text}', flush=True)

@@ -169,19 +169,6 @@ def test_available_memory_is_that_of_psutil():
   assert abs(doctor._available_memory() - available) < _GB
 
 
-def test_data(tmp_path):
-  (tmp_path / 'tfds' / 'mnist').mkdir(parents=True)
-  (tmp_path / 'train.npz').touch()
-  names = doctor._names_in(str(tmp_path))
-  assert names == ['tfds/mnist', 'train.npz']
-  line = doctor.check_data('FOLDER', names)
-  assert line == (OK, 'The data folder FOLDER has tfds/mnist, train.npz')
-  assert doctor._names_in(str(tmp_path / 'absent')) is None
-  assert doctor.check_data('FOLDER', None).status == WRONG
-  assert doctor.check_data('FOLDER', []).status == NOTE
-  assert doctor.check_data(None, None).status == OK
-
-
 # Limits are short where they are reached, else long enough for a busy machine.
 @pytest.mark.parametrize(
   'program, limit_s, line',
