@@ -269,7 +269,7 @@ def _literal(value: Any) -> str:
   """Returns a value, or several of which one holds, as flags have them."""
   if isinstance(value, tuple):
     if len(value) > _MOST_VALUES:
-      return 'one that the rest of the run gives'
+      return 'a name that follows from other settings'
     return ' or '.join(map(_literal, value))
   if isinstance(value, bool):
     return f'`{str(value).lower()}`'
