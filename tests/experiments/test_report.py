@@ -224,13 +224,14 @@ def test_unfinished_run(tmp_path):
 
 
 def lines_drawn(pictures, groups, path, curves=None):
-  """Returns {axis label: [(name, x, y, band)]} of the picture."""
+  """Returns {axis name: [(name, x, y, band)]} of the picture."""
   read = pictures_lib.read(groups, curves)
   pictures_lib.of_curves(read).savefig(path)
   drawn = {}
   for axes in pictures.pop().axes:
     bands = [band.get_paths()[0].vertices for band in axes.collections]
-    drawn[axes.get_ylabel()] = [
+    # Without where the axis begins.
+    drawn[axes.get_ylabel().partition(', axis')[0]] = [
       (line.get_label(), *map(list, line.get_data()), band)
       for line, band in zip(axes.lines, bands, strict=False)
     ]
