@@ -4,6 +4,7 @@ The import is cheap: a source imports TensorFlow, TFDS or scikit-learn only when
 it is loaded.
 """
 
+import contextlib
 import os
 import pathlib
 from collections.abc import Mapping
@@ -124,8 +125,10 @@ def recognise(folder: pathlib.Path) -> str:
   held = {path.name for path in folder.iterdir()}
   # Those that need more come behind others.
   for spec in reversed(list(SOURCES.values())):
-    if any(map(held.issuperset, spec.signs)) and spec.fits(str(folder)):
-      return spec.name
+    if any(map(held.issuperset, spec.signs)):
+      with contextlib.suppress(ValueError):  # Of files that cannot be read.
+        if spec.fits(str(folder)):
+          return spec.name
   signs = {names[-1] for spec in SOURCES.values() for names in spec.signs}
   raise ValueError(
     f'FOLDER={folder} holds nothing that is known: put '

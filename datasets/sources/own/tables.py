@@ -171,12 +171,9 @@ def count_owners(folder: str) -> int:
 
 
 def has_column(name: str, folder: str) -> bool:
-  """Returns whether the training table can be read and has a column."""
-  try:
-    table = _find(folder, TRAIN)
-    return table is not None and name in table.columns
-  except ValueError:
-    return False
+  """Returns whether the training table has a column."""
+  table = _find(folder, TRAIN)
+  return table is not None and name in table.columns
 
 
 def rows_of(
