@@ -176,7 +176,8 @@ def _markdown(text, groups, runs) -> str:
 
 
 def _latex(table, groups, against) -> str:
-  data = '; '.join(table['data'].unique())
+  """Returns the tables, each below its caption as a comment."""
+  data = '; '.join(' '.join(each.split()) for each in table['data'].unique())
   tables = {f'Data: {data}.': table.drop(columns='data')}
   if summary_tables.has_measures(groups):
     tables['Values by seed.'] = summary_tables.of_seeds(groups)
@@ -184,7 +185,10 @@ def _latex(table, groups, against) -> str:
     tables[f'Minus {against}, paired by seed.'] = summary_tables.differences(
       groups, against
     )
-  return summary_tables.as_latex(tables) + '\n'
+  return '\n'.join(
+    f'% {caption}\n{summary_tables.as_markdown(each, "latex_booktabs")}\n'
+    for caption, each in tables.items()
+  )
 
 
 def main(argv: list[str]) -> int:

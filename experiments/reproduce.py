@@ -127,11 +127,11 @@ def _list_tables() -> list[dict[str, object]]:
     rows = recipes.load(table).values()
     runs = {recipe.run_name: recipe for recipe in rows}.values()
     number = sum(len(recipe.seeds) for recipe in runs)
-    hours = _sum_known(
-      (costs.hours(recipe), len(recipe.seeds)) for recipe in runs
+    hours = _sum(costs.hours(run) for run in runs for _ in run.seeds)
+    print(f'{table:{width}}  {len(rows):4}  {number:4}  {_cell(hours)}')
+    found.append(
+      {'table': table, 'rows': len(rows), 'runs': number, 'hours': hours}
     )
-    print(f'{table:{width}}  {len(rows):4}  {number:4}  {_in_words(**hours)}')
-    found.append({'table': table, 'rows': len(rows), 'runs': number, **hours})
   print(f'{_HOURS}\nRows: python -m experiments.reproduce --list --table=NAME')
   return found
 
@@ -150,28 +150,21 @@ def _list_rows(table: str) -> list[dict[str, object]]:
     )
     seeds = ','.join(map(str, recipe.seeds))
     cells = f'{recipe.row:{width}}  {published:9}  {seeds:5}'
-    print(f'{cells}  {_in_words(hours)}  {recipe.source}'.rstrip())
-    measure = str(recipe.measure)
-    found.append(
-      {**dataclasses.asdict(recipe), 'measure': measure, 'hours': hours}
-    )
+    print(f'{cells}  {_cell(hours)}  {recipe.source}'.rstrip())
+    row = dataclasses.asdict(recipe)
+    found.append({**row, 'measure': str(recipe.measure), 'hours': hours})
   print(_HOURS)
   return found
 
 
-def _sum_known(hours: Iterable[tuple[float | None, int]]) -> dict[str, object]:
-  """Returns the sum of those hours that are known, each so many times."""
+def _sum(hours: Iterable[float | None]) -> float | None:
+  """Returns the sum of hours; `None` if one of them is not known."""
   hours = list(hours)
-  known = [times * each for each, times in hours if each is not None]
-  return {
-    'hours': sum(known) if known else None,
-    'is_complete': len(known) == len(hours),
-  }
+  return None if None in hours else sum(hours)
 
 
-def _in_words(hours: float | None, is_complete: bool = True) -> str:
-  text = '' if hours is None else f'{hours:,.1f}'
-  return f'{text if is_complete or not text else f">{text}":>7}'
+def _cell(hours: float | None) -> str:
+  return f'{"" if hours is None else f"{hours:,.1f}":>7}'
 
 
 def _list_runs(readings) -> dict[str, object]:
@@ -186,25 +179,15 @@ def _list_runs(readings) -> dict[str, object]:
     )
     print(f'{run.name}: {done} of {total} rounds, {run.settings.run_dir}')
     left += max(0, total - done)
-    hours.append((costs.hours(recipe, max(0, total - done)), 1))
-    found.append(
-      {
-        'run': run.name,
-        'run_dir': run.settings.run_dir,
-        'rounds_done': done,
-        'rounds': total,
-      }
-    )
-  taken = _sum_known(hours)
-  words = ''
-  if taken['hours'] is not None:
-    size = 'about' if taken['is_complete'] else 'more than'
-    words = f', {size} {command_line.in_words(3600 * taken["hours"])}'
-  print(
-    f'{left:,} rounds are left{words}. Nothing was trained (--dry_run).\n'
-    f'{_HOURS}'
-  )
-  return {'runs': found, **taken}
+    hours.append(costs.hours(recipe, max(0, total - done)))
+    names = {'run': run.name, 'run_dir': run.settings.run_dir}
+    found.append({**names, 'rounds_done': done, 'rounds': total})
+  whole, words = _sum(hours), ''
+  if whole is not None:
+    words = f', about {command_line.in_words(3600 * whole)}'
+  print(f'{left:,} rounds are left{words}. Nothing was trained (--dry_run).')
+  print(_HOURS)
+  return {'runs': found, 'hours': whole}
 
 
 def main(argv: list[str]) -> int:

@@ -4,7 +4,7 @@ Every figure is read from the runs' summary.json and metrics.csv.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -172,14 +172,6 @@ def as_text(table: pd.DataFrame) -> str:
     which = '' if len(rows) == len(table) else f' ({", ".join(rows["name"])})'
     lines.append(f'Data{which}: {data}.')
   return '\n\n'.join(lines)
-
-
-def as_latex(tables: Mapping[str, pd.DataFrame]) -> str:
-  """Returns tables by caption as LaTeX, a caption as a comment."""
-  return '\n\n'.join(
-    f'% {" ".join(caption.split())}\n{as_markdown(table, "latex_booktabs")}'
-    for caption, table in tables.items()
-  )
 
 
 def as_markdown(table: pd.DataFrame, form: str = 'pipe') -> str:
