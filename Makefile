@@ -145,7 +145,7 @@ wheel: $(STAMP) ## build the wheel with its pins; install and try both in a bare
 	  env/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r runtime.txt tff_ssl-*.whl && \
 	  env/bin/python -I -c 'import tff_ssl; print("imported", tff_ssl.__version__, "from", tff_ssl.__file__)' && \
 	  env/bin/python -I -m tff_ssl.doctor && \
-	  env/bin/python -I program.py
+	  TF_CPP_MIN_LOG_LEVEL=3 env/bin/python -I program.py
 
 clean: ## remove the environment and what was built
 	@rm -rf $(VENV) .venv-types build dist
