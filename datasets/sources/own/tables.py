@@ -151,20 +151,21 @@ def _path(folder: str, split: str) -> str | None:
   return found[0] if found else None
 
 
-def _find(folder: str, split: str) -> Table | None:
+def _find(folder: str, split: str) -> Table:
+  """Reads the table of a split; it is empty where there is none."""
   path = _path(folder, split)
-  return None if path is None else read(path)
+  return Table('', {}) if path is None else read(path)
 
 
 def count_rows(split: str, folder: str) -> int:
   """Returns how many rows the file of a split has; 0 without one."""
-  return len(_find(folder, split) or ())
+  return len(_find(folder, split))
 
 
 def count_owners(folder: str) -> int:
   """Returns how many owners the training table names."""
   table = _find(folder, TRAIN)
-  if table is None or CLIENT not in table.columns:
+  if CLIENT not in table.columns:
     return 0
   names = filter(None, table.distinct(CLIENT)[0])
   return len(set(map(rows_lib.class_of, names)))
@@ -172,8 +173,7 @@ def count_owners(folder: str) -> int:
 
 def has_column(name: str, folder: str) -> bool:
   """Returns whether the training table has a column."""
-  table = _find(folder, TRAIN)
-  return table is not None and name in table.columns
+  return name in _find(folder, TRAIN).columns
 
 
 def rows_of(
