@@ -163,13 +163,8 @@ def check_flags(
     checkpoints.check_fingerprint(stored, _flag_texts(flags), free)
 
 
-def inspect(
-  path: str | os.PathLike,
-  flags: Mapping[str, Any],
-  free: Collection[str] = (),
-) -> None:
-  """Checks that a run with these flags can have a folder, and leaves it so."""
-  path = pathlib.Path(path).absolute()
+def _inspect(path: pathlib.Path) -> None:
+  """Checks that a run can have a folder, and leaves it as it is."""
   if not path.is_dir():
     nearest = next(p for p in (path, *path.parents) if p.exists())
     if not nearest.is_dir():
@@ -184,7 +179,6 @@ def inspect(
       fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
       raise _locked_by_another(path, lock.read(20)) from None
-  check_flags(path / FLAGS, flags, free)
 
 
 def make_folders(path: pathlib.Path) -> list[pathlib.Path]:
@@ -361,15 +355,16 @@ def opened(settings) -> Iterator[RunFolder]:
   ):
     # First: with other files there are other defaults.
     check_files(settings)
-    flags = folder.path / FLAGS
-    check_flags(flags, settings.used, settings_lib.FREE)
+    check_flags(folder.path / FLAGS, settings.used, settings_lib.FREE)
     yield folder
 
 
 @contextlib.contextmanager
 def inspected(settings) -> Iterator[None]:
   """Checks that a run that is not begun finds what it needs."""
-  inspect(settings.run_dir, settings.used, settings_lib.FREE)
+  path = pathlib.Path(settings.run_dir).absolute()
+  _inspect(path)
+  check_flags(path / FLAGS, settings.used, settings_lib.FREE)
   check_rounds_left(settings, rounds_done(settings))
   with cache_folder(settings.cache_dir):
     check_files(settings)

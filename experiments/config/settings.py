@@ -133,22 +133,20 @@ def _make(given, optional, origins) -> types.SimpleNamespace:
   except ValueError as error:  # Of the product and of a user's parts, too.
     raise UsageError(error) from error
   names = list({**catalogue.known(), **resolved.rows})
-  settings = types.SimpleNamespace(**{name: values.get(name) for name in names})
-  settings.used = {
-    name: values[name]
-    for name in names
-    if name in values and name not in _ACTIONS
-  }
-  settings.recommendation = None
-  settings.labels_decide = False
-  settings.origins = {name: resolved.origins[name] for name in values}
-  settings.defaults = resolved.defaults
-  settings.replaced = resolved.replaced
-  settings.effective = effective
-  settings.chosen = resolved.chosen
-  settings.cache_dir = os.path.expanduser(settings.cache_dir)
-  settings.run_dir = os.path.expanduser(settings.run_dir)
-  return settings
+  used = {k: values[k] for k in names if k in values and k not in _ACTIONS}
+  # Those in `used` stay as written, without the home folder in them.
+  folders = {k: os.path.expanduser(values[k]) for k in ('cache_dir', 'run_dir')}
+  return types.SimpleNamespace(
+    **{name: values.get(name) for name in names} | folders,
+    used=used,
+    recommendation=None,
+    labels_decide=False,
+    origins={name: resolved.origins[name] for name in values},
+    defaults=resolved.defaults,
+    replaced=resolved.replaced,
+    effective=effective,
+    chosen=resolved.chosen,
+  )
 
 
 class Resolved:

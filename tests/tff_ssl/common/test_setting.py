@@ -23,6 +23,15 @@ TEXT = Setting('path', str, 'Path.')
 SWITCH = Setting('fast', bool, 'Whether.')
 
 
+def _parse(text):
+  if not text:
+    raise LookupError('nothing')
+  return float(text)
+
+
+PARSED = dataclasses.replace(TEXT, parse=_parse)
+
+
 def numeric_settings():
   """All combinations of bounds, with and without a bound on each side."""
   lows = ({}, {'at_least': 2}, {'above': 2})
@@ -229,6 +238,23 @@ def test_conditions_are_texts_for_documentation():
   )
   dealt = needs('a process of few', 'not {labels_at}', 'labels_at', 'dealt')
   assert str(dealt) == 'a process of few'
+
+
+@pytest.mark.parametrize(
+  'setting, value, text',
+  [
+    (INT, 10, r'steps=10 must be an integer between 1 and 9\.'),
+    (CHOICE, 'c', r'kind=c is unknown; there are a, b\.'),
+    (CHOICE, 'aa', r"kind=aa is unknown; .* Did you mean 'a'\?"),
+    # The function of a record refuses by a `ValueError`; all else is a mistake.
+    (PARSED, 'x', r"path=x: could not convert string to float: 'x'"),
+    (PARSED, '', r'path=: parse stops at .*\.py:\d+ with LookupError: nothing'),
+  ],
+)
+def test_a_flag_is_refused_with_its_value(setting, value, text):
+  with pytest.raises(ValueError, match=f'^{text}'):
+    setting.check_flag(value)
+  PARSED.check_flag('0.5')
 
 
 def test_check_arguments_checks_those_that_are_settings():
