@@ -137,9 +137,9 @@ def _describe(opened, folder, rounds_done, found) -> None:
     found |= timed
     _show(
       [
-        f'A round takes about {timed["seconds_per_round"]:.2g} s on this '
-        f'machine: {command_line.in_words(3600 * timed["hours"])} for the '
-        f'{left} that are left, with their evaluations.'
+        f'A round takes {timed["seconds_per_round"]:,.2f} s on this machine, '
+        f'as it is now: about {command_line.in_words(3600 * timed["hours"])} '
+        f'for the {left} that are left, with their evaluations.'
       ]
     )
   _show(['', 'Nothing was trained (--dry_run).'])
