@@ -30,7 +30,7 @@ _MINUTES_OF_A_PROCESS = 0.3
 # Of paths; the first that matches decides.
 _TOUCHED = (
   (r'(.*[/_])?(ray|cluster)', 'ray'),
-  (r'(tests/)?(tutorials|examples)/', 'notebooks'),
+  (r'(tests/docs|docs/_ext|(tests/)?(tutorials|examples))/', 'notebooks'),
   (r'tests/tff_parity/', 'cases'),
   (r'(tests/)?tff_ssl/(templates|objectives|aggregators|testing)/', 'contract'),
   (r'requirements/', 'contract'),

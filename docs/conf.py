@@ -13,7 +13,9 @@ gc.disable()
 
 _DOCS = pathlib.Path(__file__).resolve().parent
 _ROOT = _DOCS.parent
-sys.path.insert(0, str(_ROOT))
+sys.path[:0] = [str(_ROOT), str(_DOCS / '_ext')]
+
+import ascii_math  # noqa: E402
 
 
 def _value(name: str) -> str:
@@ -31,21 +33,26 @@ copyright = '2026, the tff_ssl authors'
 release = _value('version')
 
 extensions = [
+  'api_pages',
+  'ascii_math',
   'myst_nb',
   'sphinx.ext.autodoc',
   'sphinx.ext.napoleon',
+  'sphinx.ext.viewcode',
   'sphinx_copybutton',
   'sphinx_design',
 ]
 exclude_patterns = ['_build']
-myst_enable_extensions = ['colon_fence']
+myst_enable_extensions = ['colon_fence', 'dollarmath']
 myst_heading_anchors = 3
 # Notebooks are shown with the outputs that they are stored with.
 nb_execution_mode = 'off'
 # One box for all that a cell prints.
 nb_merge_streams = True
 
+# `api_pages` writes types into signatures.
 autodoc_typehints = 'none'
+python_maximum_signature_line_length = 60
 autodoc_member_order = 'bysource'
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
@@ -54,6 +61,7 @@ napoleon_use_rtype = False
 default_role = 'code'
 
 html_theme = 'furo'
+html_math_renderer = 'mathml'
 html_title = f'tff_ssl {release}'
 html_static_path = ['_static']
 # Fields that narrow the long lists of the reference down.
@@ -77,17 +85,23 @@ _EVIDENCE = (
 def _fences_to_blocks(app, what, name, obj, options, lines):
   """Turns the fenced blocks of a docstring into those of reStructuredText."""
   del app, what, name, obj, options
-  out, indent = [], None
+  out, begin, block = [], None, []
   for line in lines:
     fence = _FENCE.match(line)
-    if fence and indent is None:
-      indent = fence[1]
-      out += ['', f'{indent}.. code-block:: {fence[2] or "text"}', '']
+    if fence and begin is None:
+      begin, block = fence, []
     elif fence:
-      indent = None
-      out.append('')
+      indent, language = begin.groups()
+      directive = f'code-block:: {language or "text"}'
+      if language == 'math':
+        directive, block = 'math::', [ascii_math.to_latex('\n'.join(block))]
+      out += ['', f'{indent}.. {directive}', '']
+      out += [f'{indent}   {each}' for each in block] + ['']
+      begin = None
+    elif begin is None:
+      out.append(line)
     else:
-      out.append(line if indent is None or not line else f'   {line}')
+      block.append(line.removeprefix(begin[1]))
   lines[:] = out
 
 

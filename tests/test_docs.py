@@ -152,15 +152,6 @@ def test_the_page_of_the_papers_has_all_their_tables():
   ]
 
 
-def test_every_public_name_has_an_entry():
-  entries = re.findall(
-    r'^\.\. auto\w+:: tff_ssl\.(\w+)$',
-    '\n'.join(map(_text, (_ROOT / 'docs' / 'reference' / 'api').glob('*.md'))),
-    re.MULTILINE,
-  )
-  assert sorted(entries) == sorted(tff_ssl.__all__)
-
-
 def test_the_page_of_the_gallery_is_stored_without_its_library():
   page = _text(_ROOT / 'docs' / 'report.html')
   assert page.count('<!-- bokeh -->') == 1

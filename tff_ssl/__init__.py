@@ -48,6 +48,7 @@ _MODULE_OF = {
   'PlainViews': 'augmentation',
   'TokenViews': 'augmentation',
   'VectorViews': 'augmentation',
+  'Views': 'protocols',
   'image_element_spec': 'templates.client_data',
   'rand_augment_views': 'augmentation',
   # Client objectives.
@@ -61,6 +62,7 @@ _MODULE_OF = {
   'LabelProportions': 'objectives',
   'L1Penalty': 'objectives',
   'MixPool': 'objectives',
+  'Objective': 'protocols',
   'PROXY_TASKS': 'objectives',
   'Proximal': 'objectives',
   'ProxyTask': 'objectives',

@@ -94,6 +94,8 @@ from tff_ssl.plans import Wiring as Wiring
 from tff_ssl.privacy import PrivacyAccount as PrivacyAccount
 from tff_ssl.privacy import ReleaseLedger as ReleaseLedger
 from tff_ssl.privacy import noise_multiplier_for as noise_multiplier_for
+from tff_ssl.protocols import Objective as Objective
+from tff_ssl.protocols import Views as Views
 from tff_ssl.simulation.client_faults import ClientFaults as ClientFaults
 from tff_ssl.simulation.client_reader import ClientKeySource as ClientKeySource
 from tff_ssl.simulation.client_reader import compose_computation_with_reader as compose_computation_with_reader

@@ -3,7 +3,7 @@
 Zhang et al. (arXiv 2008.11364), Definition 1 and Appendix D, measure how far
 the vectors g_k of the participants k of a round point in different directions:
 
-```
+```math
 sum_k ||g_k||^p / ||sum_k g_k||^p
 ```
 

@@ -139,7 +139,7 @@ class Objective(Protocol):
 class Views(Protocol):
   """Augmentation: what a model sees of examples.
 
-  `tff_ssl.augmentation.ImageViews` and `PlainViews` are implementations. The
+  `tff_ssl.ImageViews` and `PlainViews` are implementations. The
   methods take examples `[n, ...]` as clients hold them, where n may be unknown,
   and return as many `float32` inputs of the model. The same seed gives the same
   views; the draws of `weak` and `strong` with one seed are independent.

@@ -322,11 +322,20 @@ def processes() -> dict[str, str]:
   ]
   for labels_at, title in _LABELS.items():
     rows = [
-      (f'`{spec.name}`', _cell(spec.description), _cell(spec.source))
+      (
+        f'`{spec.name}`',
+        _cell(spec.description),
+        f'`{spec.builder.__name__}`',
+        re.sub(
+          r'arXiv (\d{4}\.\d{5})',
+          r'[arXiv \1](https://arxiv.org/abs/\1)',
+          _cell(spec.source),
+        ),
+      )
       for spec in PROCESSES.values()
       if spec.needs.labels_at == labels_at
     ]
-    heads = ('`--process`', 'what it is', 'source')
+    heads = ('`--process`', 'what it is', 'builder', 'source')
     lines += ['', f'## {title}', '', stored_results.table(heads, rows)]
   return {'processes.md': '\n'.join(lines) + '\n'}
 

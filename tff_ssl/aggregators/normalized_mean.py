@@ -5,7 +5,7 @@ Heterogeneous Federated Optimization (arXiv 2007.07481), Eq. 6 and Theorem 1's
 choice of tau_eff: for clients with weights p_i, deltas delta_i and effective
 steps a_i,
 
-```
+```math
 (sum_i p_i a_i) * sum_i p_i delta_i / a_i
 ```
 

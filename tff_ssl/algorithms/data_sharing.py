@@ -4,7 +4,7 @@ Zhao et al., Federated Learning with Non-IID Data (arXiv 1806.00582), Section 4.
 A class-uniform set G is taken out of the data, with labels. The server trains
 on it first, and every client k gets a random share alpha of it,
 
-```
+```math
 first rounds   w_0 <- SGD steps on L_G
 all others     w <- sum_k n_k w_k / sum_k n_k,
                w_k = T steps from w on D_k + alpha G              (FedAvg)
@@ -57,7 +57,7 @@ def build_data_sharing(
   Args:
     model: A `tff_ssl.FunctionalModel`.
     data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
-    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    views: Augmentation, as `tff_ssl.ImageViews`.
     client_objective: As in `build_fed_avg`.
     client_training: As in `build_fed_avg`, with a fresh momentum in each round.
     server: G, and how the server trains on it in the first rounds, in which it

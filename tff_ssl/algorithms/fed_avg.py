@@ -5,7 +5,7 @@ Decentralized Data (arXiv 1602.05629), Algorithm 1, in the form of Reddi et al.
 (arXiv 2003.00295): the mean of the clients' model deltas, weighted by their
 examples, is a gradient for the server optimizer,
 
-```
+```math
 delta_k = w_k - w,   w <- ServerOptimizer(w, -sum_k n_k delta_k / sum_k n_k)
 ```
 
@@ -61,7 +61,7 @@ def build_fed_avg(
   Args:
     model: A `tff_ssl.FunctionalModel`.
     data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
-    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    views: Augmentation, as `tff_ssl.ImageViews`.
     client_objective: By default `tff_ssl.Supervised(views)`. A supervised
       objective gets those examples that have a label (`y` is not -1), another
       one all of them; see `tff_ssl.objectives`.

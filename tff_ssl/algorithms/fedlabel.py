@@ -4,7 +4,7 @@ Cho et al., Local or Global: Selective Knowledge Assimilation for Federated
 Learning with Limited Labels (arXiv 2307.08809), Algorithm 1. For client k in a
 round from global weights w,
 
-```
+```math
 local model   w_L = tau SGD steps on labelled examples from w        (Eqs. 1, 2)
 second model  w_U = tau' SGD steps on unlabelled examples from w,
               labelled by w or w_L, whichever is surer           (Eqs. 3 to 10)
@@ -15,7 +15,7 @@ server        w <- w + sum_k r_k delta_k / sum_k r_k
 and r_k the labelled examples that it used plus the unlabelled ones that got a
 pseudo-label, each as often as steps went through it: a client whose steps
 repeat few examples weighs as much as one whose steps do not.
-`tff_ssl.objectives.TwoExperts` is the second model's objective. Section 5.1
+`tff_ssl.TwoExperts` is the second model's objective. Section 5.1
 compares it with FedAvg and FedProx with UDA (Xie et al., arXiv 1904.12848) or
 FixMatch (Sohn et al., arXiv 2001.07685) at clients, which train on all of their
 examples.
@@ -31,7 +31,7 @@ defaults:
   7 is the ratio of the confidences;
 * psi is what `views` has for a strong view. Section 5.2 speaks of 10 operations
   at strength 1, the text below Eq. 5 of one at 10: both are
-  `tff_ssl.augmentation.rand_augment_views`, behind mirror and crop. The runner
+  `tff_ssl.rand_augment_views`, behind mirror and crop. The runner
   takes the latter, since it stands beside the formula;
 * w_L is trained on the weak view of `views`, mirrored and cropped, as FixMatch
   trains on labels: the paper does not say. Views without a crop make it

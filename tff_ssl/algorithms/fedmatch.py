@@ -10,7 +10,7 @@ sigma_k   SGD steps on lambda_s CE of its labelled examples, from sigma, where
 psi_k     SGD steps on its unlabelled ones, from psi, where sigma_k is fixed:
           lambda_i KL to its helpers, lambda_a CE of the strong view to the vote
           of itself and its helpers, lambda_L2 ||sigma - psi||^2, lambda_L1
-          ||psi||_1  (`tff_ssl.objectives.InterClientConsistency`)
+          ||psi||_1  (`tff_ssl.InterClientConsistency`)
 server    sigma <- mean sigma_k, psi <- mean psi_k, of equal weights
 ```
 

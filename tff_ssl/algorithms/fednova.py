@@ -4,7 +4,7 @@ Wang et al., Tackling the Objective Inconsistency Problem in Heterogeneous
 Federated Optimization (arXiv 2007.07481), Eq. 6 and Section 4: clients that
 take more steps would pull FedAvg's average towards their own objective, so
 
-```
+```math
 delta_i = w_i - w
 w <- w + tau_eff sum_i p_i delta_i / a_i,    tau_eff = sum_i p_i a_i
 ```
@@ -57,7 +57,7 @@ def build_fednova(
   Args:
     model: A `tff_ssl.FunctionalModel`.
     data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
-    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    views: Augmentation, as `tff_ssl.ImageViews`.
     client_objective: As in `build_fed_avg`.
     proximal_strength: mu >= 0 of a proximal term at clients.
     client_training: As in `build_fed_avg`. The optimizer is SGD, maybe with

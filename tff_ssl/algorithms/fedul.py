@@ -6,7 +6,7 @@ of client c lie in sets, and the index m of its set is an example's surrogate
 label (Eq. 6). The client trains the classifier f, which all share, through a
 fixed layer of its own (Eqs. 8 and 9),
 
-```
+```math
 g_c = Q_c(f),   Q_c ~ D_rho Pi_c D_pi^-1,   loss -log (Q_c(f(x)))_m
 ```
 
@@ -77,13 +77,13 @@ def build_fedul(
 
   Args:
     model: A `tff_ssl.FunctionalModel` that gives d logits.
-    data_spec: `tff_ssl.templates.ClientDataSpec` with `priors_shape=(M, d)`:
+    data_spec: `tff_ssl.ClientDataSpec` with `priors_shape=(M, d)`:
       `y` is the index of a set, in [0, M).
-    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    views: Augmentation, as `tff_ssl.ImageViews`.
     base_process: Whose rounds these are: 'fedavg', 'fedprox', 'fedadam',
       'fednova' or 'scaffold'.
     surrogate_loss: 'log_transition', -log Q_c; or 'published_code'; see
-      `tff_ssl.objectives.SurrogateSets`.
+      `tff_ssl.SurrogateSets`.
     test_prior: pi, d positive numbers that sum to 1; by default uniform.
     l1_weight: Weight of an L1 penalty on all trainable weights, >= 0. The
       default is Table D.4's for MNIST in 10 sets.

@@ -4,13 +4,13 @@ Sohn et al., FixMatch: Simplifying Semi-supervised Learning with Consistency and
 Confidence (arXiv 2001.07685), Section 2. One participant holds all the data. A
 step takes B labelled and mu B unlabelled examples,
 
-```
+```math
 L = L_s(B labelled, weak view) + lambda_u L_u(mu B unlabelled)
 ```
 
 with L_u the cross-entropy of the strong view with the label of the weak view,
 where its confidence reaches tau: the loss of
-`tff_ssl.objectives.SemiSupervised`. What is evaluated is a moving average of
+`tff_ssl.SemiSupervised`. What is evaluated is a moving average of
 the weights. Zhang et al. (arXiv 2008.11364), Table G.1, set grouping beside it.
 
 As a process of this library it has one client, which takes T steps in a round,
@@ -64,7 +64,7 @@ def build_fixmatch(
   Args:
     model: A `tff_ssl.FunctionalModel`.
     data_spec: The type of the data, a `tff_ssl.ClientDataSpec`.
-    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    views: Augmentation, as `tff_ssl.ImageViews`.
     unlabelled_ratio: mu >= 1.
     client_objective: By default `tff_ssl.SemiSupervised(views)`.
     client_training: How it trains; by default 16 steps in a round, on 64

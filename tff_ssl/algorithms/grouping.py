@@ -5,11 +5,11 @@ Gradient Diversity of Models (arXiv 2008.11364). Clients hold unlabelled data,
 the server a few labelled examples. In round t, with S groups G_1 ... G_S of
 participating clients:
 
-```
+```math
 client k in G_i   w_k = T steps on L_k from w_avg,i          (Eq. 4, 5 or 6)
 server            w_s = steps on L_s from w_avg              (Eq. 3)
 group             w_avg,i <- (w_s + sum_{k in G_i} w_k) / (|G_i| + 1)   (Eq. 7)
-all               w_avg   <- 1/S sum_i w_avg,i                          (Eq. 7)
+all               w_avg <- 1/S sum_i w_avg,i                            (Eq. 7)
 ```
 
 With S = 1 this is FedAvg with the server (Eq. 8). The global weights of the
@@ -245,7 +245,7 @@ def build_grouping_ssfl(
   Args:
     model: A `tff_ssl.FunctionalModel`.
     data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
-    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    views: Augmentation, as `tff_ssl.ImageViews`.
     num_groups: S >= 1.
     client_objective: L_k; by default CRL (Eq. 4),
       `tff_ssl.ConsistencyRegularization(views)`, whose arguments are tau and
@@ -343,7 +343,7 @@ def build_grouping_at_clients(
 
   It averages within groups only (Zhang et al., Appendix H),
 
-  ```
+  ```math
   group   w_avg,i <- sum_{k in G_i} w_k / |G_i|
   ```
 
@@ -353,7 +353,7 @@ def build_grouping_at_clients(
   Args:
     model: A `tff_ssl.FunctionalModel`.
     data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
-    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    views: Augmentation, as `tff_ssl.ImageViews`.
     num_groups: S >= 1.
     client_objective: L_k; by default that of Appendix H,
       `tff_ssl.SemiSupervised(views)`: the server's loss, Eq. 3, on the client's

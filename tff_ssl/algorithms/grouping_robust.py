@@ -6,7 +6,7 @@ prefer some classes confirms itself within the round, and where clients are many
 or labels few, averages collapse to a few classes. This process changes three
 things, lets clients keep momentum, and leaves the rest:
 
-```
+```math
 teacher   pseudo-labels are those of the average v that the client received:
           they do not change during local training
 client    k in G_i: w_k = T steps of CRL (Eq. 4) from w_avg,i on these labels
@@ -97,7 +97,7 @@ def build_grouping_robust(
   Args:
     model: A `tff_ssl.FunctionalModel`.
     data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
-    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    views: Augmentation, as `tff_ssl.ImageViews`.
     num_groups: S >= 1; with 1, all clients start from w_s.
     client_objective: By default CRL with the received model as teacher and
       FreeMatch's thresholds above 0.5,

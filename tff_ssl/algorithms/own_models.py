@@ -8,7 +8,7 @@ EASGD: Zhang, Choromanska and LeCun, Deep learning with Elastic Averaging SGD
 (arXiv 1412.6651), Eqs. 5 and 6, in the synchronous form that Zhang et al.
 (arXiv 2008.11364) compare with in Table 5, both by the old values,
 
-```
+```math
 client    x_i' from x_i by T steps
           x_i <- (1 - a) x_i' + a z
 server    z <- (1 - M a) z + a sum_i x_i'
@@ -25,7 +25,7 @@ Approach to Hide Communication Delays in Distributed SGD (arXiv 2002.09539), as
 its authors' code does it and Zhang et al. compare with it in Table 5. The
 server has a velocity v, at first 0,
 
-```
+```math
 client    x_i' from x_i by T steps
           x_i <- (1 - a) x_i' + a z
 server    v <- b v + (z - mean_i x_i) / lr
@@ -147,7 +147,7 @@ def build_easgd(
     model: A `tff_ssl.FunctionalModel`.
     data_spec: The type of client data, a `tff_ssl.ClientDataSpec`, with M,
       `num_clients`.
-    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    views: Augmentation, as `tff_ssl.ImageViews`.
     client_state_dir: Absolute path of the folder where clients keep their
       models and optimizer states; see `tff_ssl.templates.client_state`.
     elastic_rate: M a, above 0 and at most 1. With 1, the server takes the mean
@@ -202,7 +202,7 @@ def build_overlap_sgd(
   Args:
     model: A `tff_ssl.FunctionalModel`.
     data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
-    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    views: Augmentation, as `tff_ssl.ImageViews`.
     client_state_dir: Absolute path of the folder where clients keep their
       models and optimizer states; see `tff_ssl.templates.client_state`.
     pull: a, above 0 and at most 1.

@@ -5,16 +5,16 @@ Learning (arXiv 1910.06378), Algorithm 1. The server has a control c, and each
 client i one of its own, c_i, which stays with it; all are 0 at first. In a
 round of the clients S, out of N,
 
-```
+```math
 client    y_i <- y_i - eta (g_i(y_i) - c_i + c),  K steps from y_i = x
-          c_i+ = g_i(x), over all its examples               (option I)
-          c_i+ = c_i - c + (x - y_i) / (K eta)               (option II)
+          c_i^+ = g_i(x), over all its examples              (option I)
+          c_i^+ = c_i - c + (x - y_i) / (K eta)              (option II)
 server    x <- x + eta_g mean_S(y_i - x)
-          c <- c + |S| / N mean_S(c_i+ - c_i)
+          c <- c + |S| / N mean_S(c_i^+ - c_i)
 ```
 
 The correction c - c_i enters as the linear term <c - c_i, w> of the objective
-(`tff_ssl.objectives.Corrected`). So the one training loop knows nothing of it,
+(`tff_ssl.Corrected`). So the one training loop knows nothing of it,
 and it goes with any objective, optimizer and proximal term.
 
 For option II with momentum or a schedule, K eta is the length that gradients
@@ -126,7 +126,7 @@ def build_scaffold(
     model: A `tff_ssl.FunctionalModel`.
     data_spec: The type of client data, a `tff_ssl.ClientDataSpec`, with N,
       `num_clients`.
-    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    views: Augmentation, as `tff_ssl.ImageViews`.
     client_state_dir: Absolute path of the folder where clients keep their
       controls; see `tff_ssl.templates.client_state`.
     control_update: 'from_steps', option II, or 'full_gradient', option I, one

@@ -7,7 +7,7 @@ with Alternate Training (arXiv 2106.01432). A round from global weights w:
 client   y_i = argmax f_w(alpha(x_i)) of all its examples, once;
          confident are those with max f_w(alpha(x_i)) >= tau
          w_k = E epochs over confident ones from w, loss fix + weight * mix
-               (`tff_ssl.objectives.FixAndMix`)
+               (`tff_ssl.FixAndMix`)
 server   v <- beta_g v + w - mean of w_k, over clients with confident examples
          w <- w - v
          w <- E epochs on labelled examples from w, cross-entropy
@@ -147,7 +147,7 @@ def build_semifl(
   Args:
     model: A `tff_ssl.FunctionalModel`.
     data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
-    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    views: Augmentation, as `tff_ssl.ImageViews`.
     threshold: tau; above 1 no example is confident.
     pseudo_label_view: The view that is labelled: 'weak', as in the authors'
       code, or 'plain', in which a label is a function of the model alone.

@@ -9,7 +9,7 @@ same, as in Algorithm 1.
 FedPL (Eqs. 14 to 17), after SemiFL (Diao et al., arXiv 2106.01432), makes
 pseudo-labels out of class priors and boosts them by mixup,
 
-```
+```math
 rounds before R     l(f(x), argmax_k pi_mk)  for x in set m
 from round R on     L_fix + lambda L_mix, where the model is confident or not
 ```
@@ -25,7 +25,7 @@ minibatches that leave nothing to mix are skipped (`unmixed_batches='skipped'`).
 FedLLP and FedLLP-VAT (Eqs. 18 to 20): in a pass over its data, each of a
 client's sets is one minibatch, whole and whatever its size, in random order,
 and the client steps down the cross-entropy from the set's priors to the mean of
-the model's predictions (`tff_ssl.objectives.LabelProportions`), and with VAT
+the model's predictions (`tff_ssl.LabelProportions`), and with VAT
 down a consistency term beside it (`VirtualAdversarialProportions`). The
 authors' code differs: the models of both methods drop out a fifth of each
 block's outputs, which here is a matter of the model (on MNIST,
@@ -80,7 +80,7 @@ def build_fedpl(
   Args:
     model: A `tff_ssl.FunctionalModel` that gives logits.
     data_spec: The type of client data, with `priors_shape`.
-    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    views: Augmentation, as `tff_ssl.ImageViews`.
     client_objective: From round R on; by default
       `tff_ssl.ConfidenceMix(views)`.
     warmup_rounds: R, rounds with the labels of the sets for all, >= 0.

@@ -3,9 +3,9 @@
 Zhang et al. (arXiv 2008.11364) make a pseudo-label from the weak view alpha(x)
 of an example and train on it where the model is confident (tau):
 
-```
-CRL, Eq. 4             1/n sum 1[max y_bar >= tau] l(argmax y_bar, f(A(x)))
-self-training, Eq. 5   1/n sum 1[max y_bar >= tau] l(argmax y_bar, f(alpha(x)))
+```math
+CRL            1/n sum 1[max y_bar >= tau] l(argmax y_bar, f(A(x)))      (Eq. 4)
+self-training  1/n sum 1[max y_bar >= tau] l(argmax y_bar, f(alpha(x)))  (Eq. 5)
 ```
 
 with y_bar = f(alpha(x)), A the strong view, l the cross-entropy, and n the
@@ -150,7 +150,7 @@ class SelfTraining(Checked):
 class SemiSupervised(Checked):
   """Cross-entropy on labelled examples plus CRL on all: the FixMatch loss.
 
-  ```
+  ```math
   L = L_s(labelled minibatch) + lambda_u L_u(minibatch)
   ```
 

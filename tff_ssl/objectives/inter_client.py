@@ -6,7 +6,7 @@ those n examples u of a minibatch that the client's own model p = f(u) is sure
 of, max p >= tau, with the helper clients' models p_1 ... p_h and the strong
 view A(u),
 
-```
+```math
 vote(u)  = argmax of one-hot(p) + one-hot(p_1) + ... + one-hot(p_h)
 loss     = lambda_i / (n h) sum_u sum_j KL(p_j(u), p(u))
            + lambda_a / n sum_u CE(f(A(u)), vote(u))

@@ -5,10 +5,10 @@ Only Unlabeled Data with Class-Conditional-Sharing Clients, ICLR 2022,
 arXiv 2204.03304, Appendix D.2). A minibatch is a whole set U_m, whose class
 priors pi_m are known:
 
-```
+```math
 d_prop = -sum_k pi_mk log( 1/|U_m| sum_x p_k(x) )                      (Eq. 18)
 l_cons = 1/|U_m| sum_x KL( p(x) || p(x + r_adv(x)) )                   (Eq. 20)
-FedLLP: d_prop          FedLLP-VAT: d_prop + alpha l_cons              (Eq. 19)
+FedLLP: d_prop; FedLLP-VAT: d_prop + alpha l_cons                      (Eq. 19)
 ```
 
 with p the softmax of the model's outputs. The mean over x, printed as
@@ -184,7 +184,7 @@ def adversarial_direction(
   divergence at x + xi d. With xi = 1e-6 and pixels of size 1, that is a step
   which float32 cannot make. Here H d is exact, the limit of small xi,
 
-  ```
+  ```math
   H d = J^T (diag(p) - p p^T) J d,     J = d logits / d x
   ```
 

@@ -8,7 +8,7 @@ SemiFL (Diao et al., arXiv 2106.01432), whose clients get their pseudo-labels
 once, before the first step: for a confident example x with label y, and another
 one x' with label y', drawn from all of the client's, confident or not,
 
-```
+```math
 fix   CE(f(A(x)), y)
 mix   lambda CE(f(m), y) + (1 - lambda) CE(f(m), y'),
       m = lambda alpha(x) + (1 - lambda) alpha(x')
@@ -23,11 +23,11 @@ examples of a set the class of its largest prior. `ConfidenceMix` keeps these
 labels, or takes the model's own argmax, and tells confident examples (x+, y+)
 from others (x-, y-):
 
-```
-L_fix = l(f(x+), y+)                                                   (Eq. 15)
-L_mix = lambda_mix l(f(x_mix), y+) + (1 - lambda_mix) l(f(x_mix), y-)  (Eq. 16)
-x_mix = lambda_mix x+ + (1 - lambda_mix) x-,  lambda_mix ~ Beta(a, a)  (Eq. 17)
-L     = L_fix + lambda L_mix                                           (Eq. 14)
+```math
+L_fix = l(f(x^+), y^+)                                                  (Eq. 15)
+L_mix = mu l(f(x_mix), y^+) + (1 - mu) l(f(x_mix), y^-)                 (Eq. 16)
+x_mix = mu x^+ + (1 - mu) x^-, mu = lambda_mix ~ Beta(a, a)             (Eq. 17)
+L = L_fix + lambda L_mix                                                (Eq. 14)
 ```
 """
 

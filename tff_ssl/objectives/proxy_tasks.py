@@ -78,7 +78,7 @@ class ProxyTask(abc.ABC):
     """Raises `ValueError` if examples of these views do not suit the task.
 
     Args:
-      views: Augmentation, as `tff_ssl.augmentation.PlainViews`.
+      views: Augmentation, as `tff_ssl.PlainViews`.
       input_shape: Of one example.
     """
     del views, input_shape
@@ -264,7 +264,7 @@ class SelfSupervised:
 class JointlyOptimized(Checked):
   """Cross-entropy of what has a label, and the proxy task on all (Figure 4).
 
-  ```
+  ```math
   L = L_s(labelled examples) + weight * L_proxy(all examples)
   ```
 

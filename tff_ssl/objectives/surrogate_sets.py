@@ -7,7 +7,7 @@ share rho_m of its examples and holds class k with prior Pi_mk. Where the
 classes look the same in all sets, the probability that an example x lies in set
 m is that of the layer Q_c (`Transition`),
 
-```
+```math
 q_m(x) = sum_k A_mk eta_k(x) / sum_jk A_jk eta_k(x)
 A_mk = rho_m Pi_mk / pi_k
 ```
@@ -16,7 +16,7 @@ with eta the class posterior under the class prior pi of the test data. With
 `a_k = sum_m A_mk` both of the sums over classes are logarithms of sums of
 exponentials, and no more work than a softmax:
 
-```
+```math
 -log q_y = logsumexp_k(log eta_k + log a_k) - logsumexp_k(log eta_k + log A_yk)
 ```
 

@@ -5,11 +5,12 @@ Learning with Limited Labels (arXiv 2307.08809), Section 4.1. On each unlabelled
 example x, the global model and the client's local one give probabilities; s* is
 the more confident one, s- the other,
 
-```
-s*(x)    = argmax of h(s) over both experts                          (Eq. 3)
-y_hat(x) = argmax s*(x), where max s*(x) > beta                      (Eq. 4)
-loss(x)  = CE(f(psi(x)), y_hat) + lambda(x) KL(f(x), s-(x)) 1[argmax s- = y_hat]
-lambda(x) = lambda_0 h(s-) / h(s*)                             (Eqs. 5 to 8)
+```math
+s^*(x) = argmax of h(s) over both experts                            (Eq. 3)
+y_hat(x) = argmax s^*(x), where max s^*(x) > beta                    (Eq. 4)
+loss(x) = CE(f(psi(x)), y_hat)
+ + lambda(x) KL(f(x), s^-(x)) 1[argmax s^- = y_hat]
+lambda(x) = lambda_0 h(s^-) / h(s^*)                         (Eqs. 5 to 8)
 ```
 
 with psi the strong view; an example without a pseudo-label adds nothing.
@@ -95,7 +96,7 @@ class Experts(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TwoExperts(Checked):
-  """The mean of the loss above over a minibatch (Eq. 8).
+  """The loss of FedLabel, as the mean over a minibatch (Eq. 8).
 
   It is the mean over all unlabelled examples, so that a step is small where few
   pass the threshold, as in FixMatch. Those that fail it do not go through the

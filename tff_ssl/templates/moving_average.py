@@ -5,7 +5,7 @@ steps out of it (Tarvainen and Valpola, Mean teachers are better role models,
 arXiv 1703.01780; FixMatch evaluates such an average, arXiv 2001.07685). Here w
 is the model after a round, and n the rounds before it:
 
-```
+```math
 v <- d v + (1 - d) w,   d = min(decay, (1 + n) / (10 + n))
 ```
 
