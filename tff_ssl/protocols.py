@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
   import tensorflow as tf
-  import tensorflow_federated as tff
+
+  from tff_ssl.templates.prediction import Predictor
 
 # A structure of tensors, nested as `tf.nest` knows it.
 Structure = Any
@@ -21,75 +22,6 @@ Hparams = collections.OrderedDict[str, Any]
 # For each name two numbers, numerator and denominator of the metric, as a
 # tensor `float32 [2]` or a pair of scalars.
 Metrics = collections.OrderedDict[str, Any]
-
-
-class Predictor(Protocol):
-  """A model at the present weights, as an objective sees it.
-
-  `tff_ssl.templates.prediction.Predictor` is the implementation.
-
-  Attributes:
-    trainable: The trainable weights, a list of tensors.
-    non_trainable: The non-trainable ones (moving statistics of batch
-      normalisation), after all calls in train mode so far.
-  """
-
-  trainable: Structure
-  non_trainable: Structure
-
-  @property
-  def has_moving_state(self) -> bool:
-    """Whether calls in train mode change `non_trainable`."""
-
-  def __call__(
-    self,
-    x: 'tf.Tensor',
-    *,
-    training: bool = True,
-    seed: 'tf.Tensor | None' = None,
-  ) -> 'tf.Tensor':
-    """Returns the outputs for `x`, `float [n, ...]`.
-
-    Args:
-      x: Inputs `[n, ...]`, n >= 1.
-      training: Whether the model is in train mode.
-      seed: `int32 [2]`; needed in train mode.
-    """
-
-  def of_any_number(
-    self, x: 'tf.Tensor', filler: 'tf.Tensor', seed: 'tf.Tensor'
-  ) -> 'tf.Tensor':
-    """Returns train-mode outputs of inputs of which there may be none.
-
-    Args:
-      x: Inputs `[n, ...]`, n >= 0.
-      filler: Inputs `[m, ...]`, m >= 1, that may stand in for them.
-      seed: `int32 [2]`.
-    """
-
-  def probe(
-    self,
-    x: 'tf.Tensor',
-    seed: 'tf.Tensor',
-    if_empty: 'tf.Tensor | None' = None,
-  ) -> 'tf.Tensor':
-    """Returns train-mode outputs that moving statistics do not follow.
-
-    Args:
-      x: Inputs `[n, ...]`.
-      seed: `int32 [2]`.
-      if_empty: What is returned if n = 0; without it, n >= 1.
-    """
-
-  def at(
-    self, weights: 'tff.learning.models.ModelWeights', x: 'tf.Tensor'
-  ) -> 'tf.Tensor':
-    """Returns the outputs of the same model at other weights, at inference.
-
-    Args:
-      weights: To which no gradient flows.
-      x: Inputs `[n, ...]`.
-    """
 
 
 class Objective(Protocol):
@@ -112,7 +44,7 @@ class Objective(Protocol):
 
   def __call__(
     self,
-    predict: Predictor,
+    predict: 'Predictor',
     batch: 'collections.OrderedDict[str, tf.Tensor]',
     anchors: Structure,
     seed: 'tf.Tensor',

@@ -13,8 +13,14 @@ from tff_ssl.objectives import losses
 class Predictor:
   """Calls a functional model at fixed weights and follows its moving state.
 
-  It is the `tff_ssl.protocols.Predictor` of all objectives. It keeps a list of
-  its calls, from which passes are counted.
+  It is what all objectives are called with. It keeps a list of its calls, from
+  which passes are counted.
+
+  Attributes:
+    model: The `FunctionalModel`.
+    trainable: The trainable weights, a list of tensors.
+    non_trainable: The non-trainable ones (moving statistics of batch
+      normalisation), after all calls in train mode so far.
   """
 
   def __init__(
@@ -32,7 +38,10 @@ class Predictor:
   def __call__(
     self, x: tf.Tensor, *, training: bool = True, seed: tf.Tensor | None = None
   ) -> tf.Tensor:
-    """Returns the outputs for `x`; `seed` is needed when training."""
+    """Returns the outputs for `x`, `[n, ...]` with n >= 1.
+
+    In train mode a seed is needed, `int32 [2]`.
+    """
     outputs, self.non_trainable = self._call_model(x, seed, training)
     self._note(x, outputs)
     return outputs
@@ -47,7 +56,8 @@ class Predictor:
   ) -> tf.Tensor:
     """Returns train-mode outputs of inputs of which there may be none.
 
-    Convolutions fail in TensorFlow 2.14 on a batch that turns out empty. Do not
+    The filler, inputs `[m, ...]` with m >= 1, may stand in for them:
+    convolutions fail in TensorFlow 2.14 on a batch that turns out empty. Do not
     call this with a model that has moving statistics: the filler would move
     them.
     """

@@ -42,7 +42,7 @@ from tff_ssl.testing import (
 )
 from tff_ssl.testing.tiny_problems import TinyProblem
 
-__all__ = ['CHECKS', 'TinyProblem', 'all_checks', 'run_check']
+__all__ = ['CHECKS', 'TinyProblem', 'run_check']
 
 Check = Callable[[TinyProblem], None]
 
@@ -110,27 +110,6 @@ def run_check(name: str, problem: TinyProblem) -> None:
       f'{problem.spec.name} passes {name}, to which its spec makes an '
       'exception: remove that.'
     )
-
-
-def all_checks(problem: TinyProblem) -> None:
-  """Runs every check.
-
-  Args:
-    problem: The process under test.
-
-  Raises:
-    AssertionError: If checks fail; the message lists all of them.
-    ValueError: If an exception of the spec names no check.
-  """
-  check_exceptions(problem.spec)
-  failures = []
-  for name in CHECKS:
-    try:
-      run_check(name, problem)
-    except AssertionError as error:
-      failures.append(f'{name}: {error}')
-  if failures:
-    raise AssertionError('\n'.join(failures))
 
 
 def check_exceptions(spec: algorithms.ProcessSpec) -> None:
