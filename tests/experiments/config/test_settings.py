@@ -60,7 +60,7 @@ def generate(rng):
     given['dataset'] = rng.choice(STRINGS['dataset'][: rng.choice([5, 7])])
   # Recipes and seeds are resolved before `settings.make`.
   elsewhere = {
-    *('process', 'dataset', 'list', 'dry_run', 'export_form', 'help'),
+    *('process', 'dataset', 'list', 'dry_run', 'json', 'export_form', 'help'),
     *('seeds', 'recipe', 'recipe_scale'),
   }
   others = [n for n in FLAGS if n not in elsewhere]
