@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 
-from experiments.preparing import hardware
+from experiments.preparing import execution_context
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 
@@ -130,5 +130,5 @@ def _table(results: dict) -> str:
 
 if __name__ == '__main__':
   # As in runs.
-  hardware.choose_kernels(None)
+  execution_context.choose_kernels(None)
   main(sys.argv[1:])

@@ -11,7 +11,7 @@ from datasets.sources import catalogue
 from experiments.artifacts import run_folder
 from experiments.config import catalogue as catalogue_lib
 from experiments.config import command_line, side_commands
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from tff_ssl.common.setting import Setting
 
 # The exit code of --strict where something looks odd.

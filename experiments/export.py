@@ -13,7 +13,7 @@ import tempfile
 
 from experiments.artifacts import durable_files, run_folder
 from experiments.config import command_line, side_commands
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from tff_ssl.common import user_modules
 from tff_ssl.common.setting import Setting
 

@@ -17,8 +17,8 @@ from etils import epy
 
 from experiments.artifacts import csv_files
 from experiments.config import command_line, side_commands
-from experiments.config.usage import UsageError
-from experiments.preparing import hardware
+from experiments.config.command_line import UsageError
+from experiments.preparing import execution_context
 
 # They take seconds to import, which --help does not need.
 with epy.lazy_imports():
@@ -66,7 +66,7 @@ def predict(
   Raises:
     UsageError: If the model or a file cannot be used.
   """
-  hardware.set_up_tensorflow()
+  execution_context.set_up_tensorflow()
   try:
     loaded = exported_models.load(model)
   except ValueError as error:

@@ -16,7 +16,7 @@ from etils import epy
 
 from experiments.artifacts import csv_files, durable_files, results
 from experiments.config import command_line, side_commands
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from tff_ssl.common import user_modules
 from tff_ssl.common.setting import Setting
 

@@ -11,8 +11,8 @@ import types
 from collections.abc import Iterable, Mapping
 
 from experiments.artifacts import run_folder
-from experiments.config import command_line, side_commands, usage
-from experiments.config.usage import UsageError
+from experiments.config import command_line, side_commands
+from experiments.config.command_line import UsageError
 from experiments.tables import (
   child_runs,
   cluster_runs,
@@ -91,7 +91,7 @@ def plan(
   """
   known = recipes.load(table)
   for row in rows or ():
-    usage.check_name('rows', row, known)
+    command_line.check_name('rows', row, known)
   changed = changed or {}
   runs, readings = {}, []
   for recipe in (known[row] for row in dict.fromkeys(rows or known)):
@@ -208,7 +208,7 @@ def _run(values, arguments) -> int:
   rows = values.rows and tuple(values.rows.split(','))
   known = recipes.load(values.table)
   if values.against is not None:
-    usage.check_name('against', values.against, rows or known)
+    command_line.check_name('against', values.against, rows or known)
   changed = None
   if values.tuned is not None:
     changed = tuning.read(values.tuned, known, rows or tuple(known))

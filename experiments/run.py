@@ -5,14 +5,8 @@ import signal
 import sys
 
 from experiments.artifacts import checkpoints, results, run_folder
-from experiments.config import (
-  catalogue,
-  command_line,
-  flags,
-  help_page,
-  usage,
-)
-from experiments.preparing import hardware
+from experiments.config import catalogue, command_line, flags, help_page
+from experiments.preparing import execution_context
 from experiments.tables import recipes
 from tff_ssl import models
 
@@ -30,10 +24,12 @@ def main(argv: list[str]) -> int:
   """Runs the command line `argv` and returns the exit code."""
   try:
     given = flags.parse(argv)
-  except usage.UsageError as error:
+  except command_line.UsageError as error:
     return _complain(error, command_line.REFUSED)
-  with command_line.json_output(given.pop('json', False)) as found:
-    return _run(given, found)
+  if given.pop('json', False):
+    with command_line.json_output() as found:
+      return _run(given, found)
+  return _run(given, {})
 
 
 def _run(given: dict[str, object], found: dict[str, object]) -> int:
@@ -51,20 +47,20 @@ def _run(given: dict[str, object], found: dict[str, object]) -> int:
 
       return seeds.run(given, found)
     # First: a user's own part may import TensorFlow.
-    hardware.choose_kernels(given.get('clients_per_round'))
+    execution_context.choose_kernels(given.get('clients_per_round'))
     settings = recipes.make(given)
     if settings.recipe:
       _tell_changes(settings)
     if settings.recommendation:
       print(settings.recommendation, flush=True)
-  except usage.UsageError as error:
+  except command_line.UsageError as error:
     return _complain(error, command_line.REFUSED)
   try:
     if settings.dry_run or settings.export_form:
-      with run_folder.inspected(settings):
+      with run_folder.inspected(settings) as on_the_side:
         building, training = _import_runner()
         if settings.dry_run:
-          training.try_out(settings, found)
+          training.try_out(building.Run.open(on_the_side), settings, found)
         else:
           training.export_form(building.Run.open(settings))
           found['export_form'] = settings.export_form
@@ -122,7 +118,7 @@ def _import_runner():
 
 
 def _complain(error: Exception, exit_code: int) -> int:
-  text = usage.sentence(error)
+  text = command_line.sentence(error)
   if isinstance(error, checkpoints.FingerprintMismatch):
     text = str(error)  # With a table.
   print(f'error: {text}', file=sys.stderr)

@@ -17,8 +17,8 @@ from etils import epy
 
 from experiments import reproduce
 from experiments.artifacts import csv_files, durable_files
-from experiments.config import command_line, side_commands, usage
-from experiments.config.usage import UsageError
+from experiments.config import command_line, side_commands
+from experiments.config.command_line import UsageError
 from experiments.tables import child_runs, cluster_runs, recipes, tuning
 from tff_ssl.common.setting import Setting
 
@@ -61,7 +61,7 @@ def plan(
   """Returns the runs by row and value, as texts; see `reproduce.plan`."""
   known = recipes.load(table)
   for row in rows or ():
-    usage.check_name('rows', row, known)
+    command_line.check_name('rows', row, known)
   runs = {}
   for row in dict.fromkeys(rows or known):
     total = known[row].flags()['total_rounds']

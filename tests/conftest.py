@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from experiments.preparing import hardware
+from experiments.preparing import execution_context
 
 # In tests/support, which pyproject.toml puts on the path.
 pytest_plugins = ('costs',)
@@ -19,7 +19,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 # With oneDNN, what computes in bfloat16 ends the process on some processors.
 os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '0')
 # As in runs, whichever test imports TensorFlow first.
-hardware.choose_kernels(None)
+execution_context.choose_kernels(None)
 # The whole suite can be run in TFF's worker, too.
 _KIND = os.environ.get('TFF_SSL_TEST_CONTEXT', 'in_process')
 # By default the processes that Ray starts give way to all others, and a test

@@ -13,7 +13,7 @@ import re
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from experiments.config import catalogue, command_line, usage
+from experiments.config import catalogue, command_line
 from experiments.config import settings as settings_lib
 from experiments.config.catalogue import REGISTRIES, Row
 from experiments.tables import recipes
@@ -306,7 +306,7 @@ def _conditions(declared: list[Row]) -> str:
 
 def _markdown(sentence: str) -> str:
   """Returns a text with flags set as code."""
-  text = usage.with_flags(sentence)
+  text = command_line.with_flags(sentence)
   escaped = text.replace('<', '&lt;').replace('>', '&gt;')
   return re.sub(r'--[a-z_]+(=[\w,.:]*\w)?', r'`\g<0>`', escaped)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from experiments.artifacts import durable_files, run_folder
 from experiments.config import command_line
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 
 _SEALED = (
   *(run_folder.METRICS, run_folder.CLIENTS, run_folder.CONFUSION),

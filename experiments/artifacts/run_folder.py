@@ -11,13 +11,14 @@ import pathlib
 import shutil
 import stat
 import tempfile
+import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from datasets.sources import catalogue
 from experiments.artifacts import checkpoints, durable_files
 from experiments.config import settings as settings_lib
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 
 # What a run's folder holds: tables with rows for rounds, classes and clients,
 METRICS = 'metrics.csv'
@@ -360,15 +361,19 @@ def opened(settings) -> Iterator[RunFolder]:
 
 
 @contextlib.contextmanager
-def inspected(settings) -> Iterator[None]:
-  """Checks that a run that is not begun finds what it needs."""
+def inspected(settings) -> Iterator[types.SimpleNamespace]:
+  """Checks that a run that is not begun finds what it needs.
+
+  Yields its settings with a scratch folder in the place of the run's: states of
+  clients that are tried out must not come to those of the run.
+  """
   path = pathlib.Path(settings.run_dir).absolute()
   _inspect(path)
   check_flags(path / FLAGS, settings.used, settings_lib.FREE)
   check_rounds_left(settings, rounds_done(settings))
-  with cache_folder(settings.cache_dir):
+  with cache_folder(settings.cache_dir), tempfile.TemporaryDirectory() as made:
     check_files(settings)
-    yield
+    yield types.SimpleNamespace(**{**vars(settings), 'run_dir': made})
 
 
 def check_files(settings) -> None:

@@ -15,7 +15,7 @@ from datasets.partition import partitions
 from datasets.partition.resplit import SPLIT
 from datasets.sources import catalogue as sources
 from experiments.config import run_settings
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.parts import aggregators, optimizers, views
 from tff_ssl import algorithms
 from tff_ssl.common import user_modules

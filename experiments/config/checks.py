@@ -8,7 +8,7 @@ from typing import Any
 
 from datasets.partition import client_labels, partitions, resplit
 from experiments.config import catalogue, run_settings
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.parts.aggregators import AGGREGATORS
 from experiments.parts.optimizers import OPTIMIZERS
 from tff_ssl.algorithms import ProcessSpec

@@ -1,15 +1,18 @@
-"""How each command begins, prints, is stopped and ends."""
+"""How each command begins, prints, refuses, is stopped and ends."""
 
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
+
+from tff_ssl.common import setting
 
 # The exit code of a command that cannot be run as asked.
 REFUSED = 2
@@ -17,6 +20,39 @@ REFUSED = 2
 UNREAD = 128 + signal.SIGPIPE
 # They stop a command; nothing that was saved is lost.
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# A setting in a text of the product.
+_SETTING = re.compile(r'`([a-z_]+(=[^`]*)?)`')
+# Of a sentence that quotes what a file holds, these are shown.
+_CHARACTERS_SHOWN = 1_500
+
+
+class UsageError(ValueError):
+  """A command line that cannot be run; its text is one sentence."""
+
+  def __init__(self, text: object):
+    super().__init__(with_flags(str(text)))
+
+
+def with_flags(text: str) -> str:
+  """Returns a text with flags in the place of `name` and `name=value`."""
+  return _SETTING.sub(r'--\1', text)
+
+
+def check_name(flag: str, value: object, known: Iterable[str]) -> None:
+  """Raises `UsageError` with the nearest match unless `value` is known."""
+  try:
+    setting.check_known(flag, value, known)
+  except ValueError as error:
+    raise UsageError(f'--{error}') from error
+
+
+def sentence(error: Exception) -> str:
+  """Returns what a command says of an error, in one line."""
+  text = with_flags(' '.join(str(error).splitlines()))
+  if len(text) <= _CHARACTERS_SHOWN:
+    return text
+  half = _CHARACTERS_SHOWN // 2
+  return f'{text[:half]} ... {text[-half:]}'
 
 
 def run(main: Callable[[], int]) -> NoReturn:
@@ -51,16 +87,13 @@ def run(main: Callable[[], int]) -> NoReturn:
 
 
 @contextlib.contextmanager
-def json_output(wanted: bool) -> Iterator[dict[str, Any]]:
-  """Prints one JSON document in the place of lines for people, with `--json`.
+def json_output() -> Iterator[dict[str, Any]]:
+  """Prints one JSON document in the place of lines for people.
 
-  Yields a dictionary to put it in. If it is wanted, all that is printed inside
-  goes to standard error. A document that is empty at the end is not printed.
+  Yields a dictionary to put it in. All that is printed inside goes to standard
+  error. A document that is empty at the end is not printed.
   """
   document = {}
-  if not wanted:
-    yield document
-    return
   with contextlib.redirect_stdout(sys.stderr):
     yield document
   if document:

@@ -8,7 +8,7 @@ from absl import flags
 
 import tff_ssl
 from experiments.config import catalogue
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from tff_ssl.common.setting import Setting
 
 # Far more than there are flags, and longer than their names. absl reads flags

@@ -7,7 +7,7 @@ the flags that have an effect there, each with the value that it will have.
 import textwrap
 import types
 
-from experiments.config import catalogue, usage
+from experiments.config import catalogue, command_line
 from tff_ssl.common.setting import Setting
 
 _WIDTH = 80
@@ -97,7 +97,7 @@ def entry(setting: Setting, value: object, origin: str) -> list[str]:
     head += '  (required)'
   else:
     head += '  (not given)'
-  described = usage.with_flags(setting.help)
+  described = command_line.with_flags(setting.help)
   if setting.choices:
     described += f' One of {", ".join(setting.choices)}.'
   elif setting.type in (int, float):

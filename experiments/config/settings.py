@@ -25,7 +25,7 @@ from experiments.config import (
   recommended,
   run_settings,
 )
-from experiments.config.usage import UsageError, check_name
+from experiments.config.command_line import UsageError, check_name
 from tff_ssl.common import user_modules
 from tff_ssl.common.choice import Values
 from tff_ssl.common.setting import Scope, Setting

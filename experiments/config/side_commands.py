@@ -9,15 +9,10 @@ import sys
 import textwrap
 import types
 from collections.abc import Callable
+from contextlib import nullcontext
 
-from experiments.config import (
-  command_line,
-  flags,
-  help_page,
-  run_settings,
-  usage,
-)
-from experiments.config.usage import UsageError
+from experiments.config import command_line, flags, help_page, run_settings
+from experiments.config.command_line import UsageError
 from tff_ssl.common.setting import Setting
 
 _WIDTH = 80
@@ -107,10 +102,12 @@ class Command:
         setting.name: given.get(setting.name, setting.default)
         for setting in self.flags
       }
-      with command_line.json_output(values.pop('json', False)) as found:
+      has_json = values.pop('json', False)
+      output = command_line.json_output() if has_json else nullcontext({})
+      with output as found:
         return run(types.SimpleNamespace(**values, found=found), arguments)
     except UsageError as error:
-      print(f'error: {usage.sentence(error)}', file=sys.stderr)
+      print(f'error: {command_line.sentence(error)}', file=sys.stderr)
       return command_line.REFUSED
 
   def help(self) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 from datasets.partition import assignment, partitions
 from datasets.partition.assignment import NOBODY
 from experiments.artifacts import csv_files
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 
 # The names of the figures of clients in metrics.csv.
 _FIGURES = '^(client_accuracy_|held_out_accuracy$|unseen_accuracy$)'

@@ -27,7 +27,7 @@ import tqdm
 
 from datasets.sources import source
 from experiments.artifacts import csv_files
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.measuring import evaluation
 from experiments.measuring.evaluation import FinishedRound
 from tff_ssl import randomness

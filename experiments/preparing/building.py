@@ -6,9 +6,9 @@ from typing import Any
 from datasets.records import split_manifest
 from datasets.store import client_store
 from experiments.artifacts import run_folder
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.parts import aggregators, optimizers, views
-from experiments.preparing import cohort, hardware, run_data
+from experiments.preparing import cohort, execution_context, run_data
 from experiments.preparing import data as data_lib
 from tff_ssl import models
 from tff_ssl.algorithms import ProcessSpec
@@ -28,6 +28,7 @@ class Run:
     data: The prepared data.
     model: The network, a `FunctionalModel`.
     views: The augmentation.
+    faults: What goes wrong with clients, and how often.
     over_data: The process over clients' data, a `ComposedProcess`.
     process: The same process over clients' keys, which reads their data.
   """
@@ -36,6 +37,7 @@ class Run:
   data: run_data.RunData
   model: Any
   views: Any
+  faults: Any
   over_data: Any
   process: Any
 
@@ -51,12 +53,14 @@ class Run:
     Raises:
       ValueError, TypeError: If data are missing, or it cannot be run as asked.
     """
-    hardware.set_up_tensorflow(settings.device)
+    execution_context.set_up_tensorflow(settings.device)
     spec = settings.chosen['process']
     data = data_lib.prepare(settings)
     settings = cohort.fit(settings, data.partition)
     cohort.check_separation(settings, data.partition)
     settings = cohort.fit_noise(settings, data.partition.num_clients)
+    faults = cohort.client_faults(settings, data)
+    corruption = cohort.corruption(settings, data)
     model = models.build(
       settings.model,
       data.store.input_shape,
@@ -65,12 +69,19 @@ class Run:
       data.source.num_tokens,
     )
     own_views = views.build(settings, spec, data.source)
-    over_data = build_process(settings, model, own_views, data)
+    over_data = build_process(
+      settings,
+      model,
+      own_views,
+      data,
+      has_faults=faults.in_keys,
+      corruption=corruption,
+    )
     process = client_reader.compose_with_reader(over_data, build_reader(data))
-    return cls(settings, data, model, own_views, over_data, process)
+    return cls(settings, data, model, own_views, faults, over_data, process)
 
 
-def build_process(settings, model, own_views, data):
+def build_process(settings, model, own_views, data, *, has_faults, corruption):
   """Returns the learning process of a run, over client data."""
   spec = settings.chosen['process']
   arguments = spec.arguments(vars(settings))
@@ -86,7 +97,7 @@ def build_process(settings, model, own_views, data):
     arguments['client_state_dir'] = run_folder.client_states(settings.run_dir)
   if data.redrawn_ratio:
     arguments['redrawn_mask_ratio'] = data.redrawn_ratio
-  if (corruption := cohort.corruption(settings, data)) is not None:
+  if corruption is not None:
     arguments['corruption'] = corruption
   arguments['data_spec'] = client_data.ClientDataSpec(
     client_store.element_spec(data.store),
@@ -97,7 +108,7 @@ def build_process(settings, model, own_views, data):
       if data.labels_at == split_manifest.IN_SETS
       else None
     ),
-    has_faults=cohort.client_faults(settings, data).in_keys,
+    has_faults=has_faults,
     num_clients=data.partition.num_clients,
   )
   arguments['client_optimizer'] = optimizers.build(

@@ -16,7 +16,7 @@ import types
 from datasets.partition.assignment import Partition
 from datasets.records import split_manifest
 from experiments.config import checks
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from tff_ssl.aggregators import recommended
 from tff_ssl.plans import Corruption
 from tff_ssl.simulation.client_faults import ClientFaults

@@ -21,8 +21,8 @@ from datasets.sources import catalogue
 from datasets.sources.own import tables
 from datasets.sources.source import UNKNOWN, Source
 from experiments.artifacts import run_folder
+from experiments.config.command_line import UsageError
 from experiments.config.recommended import Found
-from experiments.config.usage import UsageError
 
 with epy.lazy_imports():
   from datasets.records import partition_report, split_manifest

@@ -13,7 +13,7 @@ from datasets.records import partition_report, split_manifest
 from datasets.sources.source import UNKNOWN, Source
 from datasets.store.client_store import ClientStore
 from experiments.artifacts import csv_files, run_folder
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from datasets.partition.assignment import Partition
 from datasets.partition.client_labels import REDRAWN
 from datasets.records import split_manifest
 from experiments.config import catalogue
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.reporting.run_groups import Group
 from tff_ssl.common import user_modules
 from tff_ssl.objectives.two_experts import TRUTH

@@ -12,7 +12,7 @@ from cycler import cycler
 from matplotlib import figure, ticker
 
 from experiments.artifacts import pictures
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.reporting.run_groups import Group
 
 # Columns of metrics.csv drawn where a run has them -> their names on the axis.

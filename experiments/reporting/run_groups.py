@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.artifacts import results
 from experiments.config import settings as settings_lib
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.tables import measures
 from experiments.tables.recipes import Recipe
 

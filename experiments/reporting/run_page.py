@@ -18,7 +18,7 @@ from datasets.records.partition_report import MAX_ROWS_DRAWN
 from experiments.artifacts import durable_files, run_folder
 from experiments.artifacts import pictures as pictures_of_run
 from experiments.config import catalogue
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.reporting import (
   label_audit,
   page_charts,

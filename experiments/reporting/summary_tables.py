@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from experiments.config import usage
+from experiments.config import command_line
 from experiments.reporting import run_groups
 from experiments.reporting.run_groups import Group
 from experiments.tables import measures, seeds
@@ -122,7 +122,7 @@ def differences(groups: Sequence[Group], baseline: str) -> pd.DataFrame:
   value; the other columns are those of `seeds.Spread`.
   """
   by_name = {group.name: group for group in groups}
-  usage.check_name('against', baseline, by_name)
+  command_line.check_name('against', baseline, by_name)
   base = by_name[baseline]
   theirs = pd.Series(base.by_seed(), dtype=float)
   rows = []

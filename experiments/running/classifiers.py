@@ -17,7 +17,7 @@ import tensorflow_federated as tff
 from datasets.sources.own import text
 from experiments.artifacts import checkpoints, exported_models, run_folder
 from experiments.parts import views
-from experiments.preparing import hardware
+from experiments.preparing import execution_context
 from tff_ssl import augmentation, models
 
 ModelWeights = tff.learning.models.ModelWeights
@@ -122,7 +122,7 @@ def export(run_dir: pathlib.Path, output: pathlib.Path) -> int:
   The names of the classes lie beside it, and how files become examples.
   Returns the rounds that made the weights.
   """
-  hardware.set_up_tensorflow()
+  execution_context.set_up_tensorflow()
   rounds, content = checkpoints.load_file(
     run_dir / run_folder.CHECKPOINTS, FILE
   )

@@ -3,8 +3,6 @@
 import contextlib
 import functools
 import sys
-import tempfile
-import types
 from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
@@ -22,12 +20,17 @@ from experiments.measuring import (
   evaluation,
   pseudo_labels,
 )
-from experiments.preparing import building, cohort, description, run_data
+from experiments.preparing import (
+  building,
+  cohort,
+  description,
+  execution_context,
+  run_data,
+)
 from experiments.running import (
   calibration,
   classifiers,
   client_state_files,
-  execution_context,
   measurements,
   participants,
   progress,
@@ -90,23 +93,18 @@ def run(
     )
 
 
-def try_out(settings, found: dict[str, object]) -> None:
+def try_out(opened, settings, found: dict[str, object]) -> None:
   """Says what a run would do, and how long it would take, without training.
 
-  `found` gets the same: as summary.json says it, as far as it is known, with
-  `rounds_done` of the run in the folder, and what `calibration.measure` finds.
+  Args:
+    opened: The run, with a folder of its own for states of clients.
+    settings: The same with the folder that it would have.
+    found: Gets what is said: as summary.json says it, as far as it is known,
+      with `rounds_done` of the run in the folder, and what
+      `calibration.measure` finds.
   """
-  folder = description.lines_of_folder(settings)
   rounds_done = run_folder.rounds_done(settings)
-  # States of clients must not come to those of the run.
-  with tempfile.TemporaryDirectory() as scratch:
-    opened = building.Run.open(
-      types.SimpleNamespace(**{**vars(settings), 'run_dir': scratch})
-    )
-    _describe(opened, folder, rounds_done, found)
-
-
-def _describe(opened, folder, rounds_done, found) -> None:
+  folder = description.lines_of_folder(settings)
   settings = opened.settings
   client_evaluation.find_owners(opened.data, settings)
   measurements.pseudo_labels_by_class(opened)
@@ -302,7 +300,7 @@ def _cohorts(opened) -> participants.Cohorts:
       redeal=settings.start_model == 'slot',
       draw=cohort.draw(settings, opened.data),
     ),
-    cohort.client_faults(settings, opened.data),
+    opened.faults,
     settings.min_separation or 1,
   )
 

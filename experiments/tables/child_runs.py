@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from experiments.artifacts import results
 from experiments.config import command_line
 from experiments.config import settings as settings_lib
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.preparing import data
 
 _ROOT = pathlib.Path(__file__).parents[2]

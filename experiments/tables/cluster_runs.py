@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from experiments.artifacts import run_folder
 from experiments.config import command_line
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.tables import child_runs
 from tff_ssl.common.setting import Setting
 from tff_ssl.simulation import processes, ray_cluster

@@ -43,10 +43,10 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.config import catalogue, recommended, usage
+from experiments.config import catalogue, command_line, recommended
 from experiments.config import flags as flags_lib
 from experiments.config import settings as settings_lib
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.preparing import data
 from experiments.tables import measures
 
@@ -184,7 +184,7 @@ def _read(table) -> dict[str, Recipe]:
   """Returns the rows of a table, with its common flags."""
   path = pathlib.Path(table)
   if path.suffix != '.csv':
-    usage.check_name('table', table, tables())
+    command_line.check_name('table', table, tables())
     path = FOLDER / f'{table}.csv'
   columns, rows = read_csv(path, f'The table of recipes {path}')
   if columns not in (_COLUMNS, _COLUMNS_WITH_MEASURE):
@@ -312,7 +312,7 @@ def _resolved(recipe, read) -> Recipe:
     table = str(folder / table)
   try:
     known = {other.name: other for other in read(table).values()}
-    usage.check_name('recipe', f'{table}:{row}', known)
+    command_line.check_name('recipe', f'{table}:{row}', known)
   except UsageError as error:
     raise UsageError(
       f'{recipe.name}: flags={recipe.flags_text!r} names no row: {error}'
@@ -352,9 +352,9 @@ def find(name: str) -> Recipe:
       '--list` names them.'
     )
   if not table.endswith('.csv'):
-    usage.check_name('recipe', table, tables())
+    command_line.check_name('recipe', table, tables())
   known = {recipe.name: recipe for recipe in load(table).values()}
-  usage.check_name('recipe', name, known)
+  command_line.check_name('recipe', name, known)
   return known[name]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from experiments.artifacts import results
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.tables import child_runs, lower_bound, measures, recipes
 
 # Two values bound nothing: no interval is given below this.

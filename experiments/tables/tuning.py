@@ -18,7 +18,7 @@ from experiments.artifacts import results
 from experiments.config import flags as flags_lib
 from experiments.config import settings as settings_lib
 from experiments.config.catalogue import REGISTRIES
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.tables import child_runs, recipes
 
 with epy.lazy_imports():

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from experiments import export, run
 from experiments.config import catalogue, flags, settings
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.tables import recipes
 
 _SMALL = (

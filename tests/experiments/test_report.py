@@ -250,13 +250,12 @@ def test_curves_are_means_in_the_band_of_the_seeds(tmp_path, pictures):
   ]
   (group,) = run_groups.read_groups(runs)
   drawn = lines_drawn(pictures, [group], tmp_path / 'x.png')
-  share = 'mask rate, axis from 0.495'
-  assert list(drawn) == ['test accuracy', share, 'diversity/x']
+  assert list(drawn) == ['test accuracy', 'mask rate', 'diversity/x']
   ((name, x, y, band),) = drawn['test accuracy']
   # Round 2 was evaluated with one seed only: it is not drawn.
   assert (name, x, y) == ('fedavg', [1], [pytest.approx(0.3)])
   assert (band[:, 1].min(), band[:, 1].max()) == (0.2, 0.4)
-  ((_, x, y, _),) = drawn[share]
+  ((_, x, y, _),) = drawn['mask rate']
   assert (x, y) == ([2], [0.5])
   with Image.open(tmp_path / 'x.png') as picture:
     picture.verify()

@@ -133,7 +133,9 @@ def broken_process(monkeypatch):
       get_model_weights=None,
     )
     over_data = types.SimpleNamespace(read_model_weights=None)
-    monkeypatch.setattr(building, 'build_process', lambda *unused: over_data)
+    monkeypatch.setattr(
+      building, 'build_process', lambda *unused, **more: over_data
+    )
     monkeypatch.setattr(
       building.client_reader, 'compose_with_reader', lambda *unused: process
     )

@@ -10,7 +10,7 @@ from matplotlib import pyplot
 from sklearn import datasets
 
 from experiments import export, predict, run
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 
 
 @pytest.fixture(scope='module')

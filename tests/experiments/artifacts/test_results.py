@@ -12,7 +12,7 @@ import pytest
 
 from experiments import report
 from experiments.artifacts import durable_files, results, run_folder
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 
 FILES = {
   'metrics.csv': 'round,accuracy,test_loss\n1,.5,.7\n2,.75,.4\n',

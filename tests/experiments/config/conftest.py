@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.config import catalogue, settings
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 
 _SETTINGS = catalogue.known()
 

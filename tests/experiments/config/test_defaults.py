@@ -8,7 +8,7 @@ import pytest
 
 from datasets.sources import catalogue
 from experiments.config import settings
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from tff_ssl import algorithms
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.objectives import surrogate_sets

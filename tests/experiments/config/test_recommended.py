@@ -4,8 +4,8 @@ import pytest
 
 import tff_ssl
 from experiments.config import help_page, settings
+from experiments.config.command_line import UsageError
 from experiments.config.recommended import Found
-from experiments.config.usage import UsageError
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.algorithms.recommendation import RECOMMENDATIONS
 

@@ -5,7 +5,7 @@ import types
 import pytest
 
 import tff_ssl
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.measuring import privacy_loss
 from experiments.measuring.evaluation import FinishedRound
 from experiments.preparing import cohort

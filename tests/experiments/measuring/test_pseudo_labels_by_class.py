@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 
 from datasets.sources import source
 from experiments.artifacts import csv_files
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.measuring import pseudo_labels
 from experiments.measuring.evaluation import FinishedRound
 from experiments.preparing import run_data

@@ -5,7 +5,7 @@ import types
 import pytest
 
 from experiments.config import settings
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.preparing import cohort, description
 
 _GIVEN = {'process': 'grouping', 'dataset': 'npz', 'partition': 'native'}

@@ -17,7 +17,7 @@ from datasets.sources import catalogue
 from datasets.store import client_store
 from experiments.artifacts import checkpoints
 from experiments.config import settings
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.preparing import data, description, run_data
 
 

@@ -9,7 +9,7 @@ import run_folders
 from PIL import Image
 
 from experiments import report
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.reporting import pictures, run_groups
 
 ROUNDS = [5, 10]

@@ -13,7 +13,7 @@ import run_folders
 from bokeh import document, models
 
 from experiments import report
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.reporting import run_groups, run_page
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)>"\'&'

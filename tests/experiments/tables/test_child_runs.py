@@ -14,7 +14,7 @@ import pythons
 import run_folders
 
 from experiments.config import settings
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.preparing import data
 from experiments.tables import child_runs
 

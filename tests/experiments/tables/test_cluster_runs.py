@@ -8,7 +8,7 @@ import pytest
 import pythons
 
 from experiments.config import settings
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.tables import child_runs, cluster_runs
 from tff_ssl.simulation import ray_cluster
 

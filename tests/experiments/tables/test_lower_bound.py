@@ -6,7 +6,7 @@ import pytest
 import run_folders
 
 from experiments import run
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.tables import lower_bound
 
 _GIVEN = {

@@ -5,7 +5,7 @@ import pytest
 
 from experiments import run
 from experiments.config import flags, settings
-from experiments.config.usage import UsageError
+from experiments.config.command_line import UsageError
 from experiments.tables import recipes
 from tff_ssl import models
 

@@ -6,8 +6,9 @@ import types
 import numpy as np
 import psutil
 import pytest
+import pythons
 
-from experiments.running import execution_context
+from experiments.preparing import execution_context
 from tff_ssl.simulation import ray_context, worker_context
 
 STORE = '/shared/store'
@@ -112,3 +113,42 @@ def test_only_a_worker_listens_and_says_where(capsys):
 def test_a_device_that_is_not_there_is_refused():
   with pytest.raises(ValueError, match="device='gpu': TensorFlow sees no GPU"):
     install(cluster=None, device='gpu')
+
+
+@pytest.mark.parts
+def test_a_command_that_computes_nothing_with_tff_ends_without_a_word():
+  """TFF's own context would print a traceback."""
+  done = pythons.run(
+    '-c',
+    'import tensorflow_federated\n'
+    'from experiments.preparing import execution_context\n'
+    'execution_context.set_up_tensorflow()',
+    env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'},
+    check=True,
+  )
+  assert not done.stderr
+
+
+@pytest.mark.parametrize(
+  'clients, before, kernels, threads',
+  [
+    (None, {}, '1', '1'),
+    (10_000, {}, '1', '1'),
+    (1, {}, '1', str(len(os.sched_getaffinity(0)))),
+    (None, {'TF_ENABLE_ONEDNN_OPTS': '0'}, '0', '1'),
+    (None, {'TF_NUM_INTRAOP_THREADS': '7'}, '1', '7'),
+  ],
+)
+def test_kernels_and_threads_of_clients(
+  monkeypatch, clients, before, kernels, threads
+):
+  names = 'TF_ENABLE_ONEDNN_OPTS', 'TF_NUM_INTRAOP_THREADS'
+  for name in names:
+    monkeypatch.delenv(name, raising=False)
+  for name, value in before.items():
+    monkeypatch.setenv(name, value)
+  execution_context.choose_kernels(clients)
+  found = tuple(map(os.environ.get, names))
+  for name in names:
+    os.environ.pop(name, None)  # `monkeypatch` puts back what was there.
+  assert found == (kernels, threads)
