@@ -71,6 +71,7 @@ _MODULE_OF = {
   'SelfSupervised': 'objectives',
   'SelfTraining': 'objectives',
   'SemiSupervised': 'objectives',
+  'SharpnessAwareConsistency': 'objectives',
   'Supervised': 'objectives',
   'SurrogateSets': 'objectives',
   'TwoExperts': 'objectives',

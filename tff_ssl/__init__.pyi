@@ -21,6 +21,7 @@ from tff_ssl.algorithms.fednova import build_fednova as build_fednova
 from tff_ssl.algorithms.fedtrinet import build_fedtrinet as build_fedtrinet
 from tff_ssl.algorithms.fedul import build_fedul as build_fedul
 from tff_ssl.algorithms.fixmatch import build_fixmatch as build_fixmatch
+from tff_ssl.algorithms.flfl import build_flfl as build_flfl
 from tff_ssl.algorithms.grouping import build_grouping_at_clients as build_grouping_at_clients
 from tff_ssl.algorithms.grouping import build_grouping_ssfl as build_grouping_ssfl
 from tff_ssl.algorithms.grouping_robust import build_grouping_robust as build_grouping_robust
@@ -74,6 +75,7 @@ from tff_ssl.objectives import Rotation as Rotation
 from tff_ssl.objectives import SelfSupervised as SelfSupervised
 from tff_ssl.objectives import SelfTraining as SelfTraining
 from tff_ssl.objectives import SemiSupervised as SemiSupervised
+from tff_ssl.objectives import SharpnessAwareConsistency as SharpnessAwareConsistency
 from tff_ssl.objectives import Supervised as Supervised
 from tff_ssl.objectives import SurrogateSets as SurrogateSets
 from tff_ssl.objectives import TwoExperts as TwoExperts

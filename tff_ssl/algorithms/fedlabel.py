@@ -221,41 +221,63 @@ _COMPARED = {
 }
 
 
-def _baseline(average, method):
-  """Returns the entry of a method at clients that FedLabel is compared with."""
-  is_uda, is_proximal = method == 'UDA', average == 'FedProx'
-  paper = 'arXiv 1904.12848' if is_uda else 'arXiv 2001.07685'
+def consistency_at_clients(
+  name: str, description: str, loss: str, *, source: str, **defaults
+) -> ProcessSpec:
+  """Returns the entry of FedAvg with a loss on unlabelled examples beside.
+
+  Args:
+    name: Of the process.
+    description: See `Choice`.
+    loss: `unlabelled_loss` of `tff_ssl.SemiSupervised`.
+    source: Where the method is defined.
+    **defaults: Beside those that all have, of settings by name. With one of
+      `proximal_strength` it is FedProx.
+  """
   return ProcessSpec(
-    f'{average.lower()}_{method.lower()}',
-    f'{average} with {method} at clients, some of whose examples have labels.',
+    name,
+    description,
     fed_avg.build_fed_avg,
     (
       *(shared.CLIENT_WEIGHTING, shared.LABELLED_BATCH_SIZE, *shared.LOCAL),
       *without(
         objectives.SemiSupervised.settings,
         'unlabelled_loss',
-        '' if is_uda else 'temperature',
+        '' if loss == 'uda' else 'temperature',
       ),
-      *((PROXIMAL_STRENGTH,) if is_proximal else ()),
+      *((PROXIMAL_STRENGTH,) if PROXIMAL_STRENGTH.name in defaults else ()),
     ),
-    source='Cho et al. 2023, arXiv 2307.08809, Section 5.1 (baselines); '
-    + paper,
+    source=source,
     needs=Needs(labels_at='clients', unlabelled=True),
     fixed={
-      'unlabelled_loss': 'uda' if is_uda else 'crl',
+      'unlabelled_loss': loss,
       # Masks are redrawn for a supervised objective alone.
       'redrawn_mask_ratio': None,
     },
     objective=objectives.SemiSupervised,
     defaults={
       **_COMPARED,
-      'threshold': 0.8 if is_uda else 0.95,
+      'threshold': 0.95,
       # As many steps as FedLabel takes of each kind.
       'local_steps': 16,
-      # The builder's 0 is FedAvg.
-      **({'proximal_strength': 0.01} if is_proximal else {}),
+      **defaults,
     },
     makes_pseudo_labels=True,
+  )
+
+
+def _baseline(average, method):
+  """Returns the entry of a method that Section 5.1 compares with."""
+  papers = {'UDA': 'arXiv 1904.12848', 'FixMatch': 'arXiv 2001.07685'}
+  return consistency_at_clients(
+    f'{average.lower()}_{method.lower()}',
+    f'{average} with {method} at clients, some of whose examples have labels.',
+    'uda' if method == 'UDA' else 'crl',
+    source='Cho et al. 2023, arXiv 2307.08809, Section 5.1 (baselines); '
+    + papers[method],
+    # The builder's 0 is FedAvg.
+    **({'proximal_strength': 0.01} if average == 'FedProx' else {}),
+    **({'threshold': 0.8} if method == 'UDA' else {}),
   )
 
 
@@ -287,5 +309,11 @@ SPECS = (
     _baseline(average, method)
     for average in ('FedAvg', 'FedProx')
     for method in ('UDA', 'FixMatch')
+  ),
+  consistency_at_clients(
+    'fedavg_fixmatch_received',
+    'FedAvg with FixMatch at clients, labelled by the model that they receive.',
+    'received',
+    source='A baseline of Liu et al. 2025, arXiv 2503.13227; arXiv 2001.07685',
   ),
 )

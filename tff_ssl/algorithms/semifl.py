@@ -32,6 +32,8 @@ from __future__ import annotations
 
 import collections
 import functools
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from etils import epy
 
@@ -57,26 +59,85 @@ with epy.lazy_imports():
 
 _NONE = -1
 _CLIENT_TRAINING = TrainingPlan(batch_size=10, epochs=5)
-_SERVER = ServerPlan(batch_size=10, epochs=5, global_momentum=0.5)
+SERVER = ServerPlan(batch_size=10, epochs=5, global_momentum=0.5)
 
 
-def _local_update(training, views, view, threshold, client_weighting):
-  """Returns what a client does: labels, steps on what it is confident of."""
+class Labelling(NamedTuple):
+  """What a client makes of the predictions on its n examples.
+
+  Attributes:
+    labels: `int32 [n]`, the pseudo-labels.
+    mask: `float32 [n]`, 1 where an example is trained on, else 0.
+    more: Further tensors of the examples that minibatches hold, by name.
+    weight: `float32` scalar, the client's; by default by `client_weighting`.
+  """
+
+  labels: tf.Tensor
+  mask: tf.Tensor
+  more: Mapping[str, tf.Tensor]
+  weight: tf.Tensor | None = None
+
+
+def from_threshold(probabilities: tf.Tensor, threshold: float) -> Labelling:
+  """Returns the most probable classes, and which of them reach a threshold."""
+  return Labelling(
+    tf.argmax(probabilities, axis=1, output_type=tf.int32),
+    tf.cast(tf.reduce_max(probabilities, axis=1) >= threshold, tf.float32),
+    {},
+  )
+
+
+def predict(model, weights, x, *, views, view, seed):
+  """Predicts n examples at once, by a model at inference that sees one view.
+
+  Returns:
+    Probabilities, `float32 [n, d]`, and the passes.
+  """
+  if view == 'plain':
+    x = views.plain(x)
+  else:
+    own_seed = randomness.fold_in(seed, randomness.Purpose.PSEUDO_LABEL)
+    x = views.weak(x, own_seed)
+  found = prediction.probabilities(model, weights, x)
+  return found, prediction.forward_passes(x)
+
+
+def build_train(
+  training: templates.LocalTraining,
+  views: protocols.Views,
+  *,
+  label: Callable[[tf.Tensor], Labelling],
+  view: str,
+  client_weighting: str,
+  idle_rounds: int = 0,
+) -> averaging.Train:
+  """Returns what a client does: labels all it has, trains on some of it.
+
+  Args:
+    training: Has the anchors of `FixAndMix`.
+    views: Of which `view` is labelled, 'weak' or 'plain'.
+    label: From the probabilities by the received model, `float32 [n, d]`.
+    view: See above.
+    client_weighting: 'uniform' or 'examples'.
+    idle_rounds: First rounds in which no example is trained on.
+  """
 
   def train(task):
-    labels, confident, labelling = label(
+    found, labelling = predict(
       training.model,
       task.weights,
       task.examples['x'],
       views=views,
       view=view,
-      threshold=threshold,
       seed=task.client_seed,
     )
+    labels, mask, more, weight = label(found)
+    if idle_rounds:
+      mask *= tf.cast(task.round >= idle_rounds, tf.float32)
     result = training.run_task(
       task,
       examples=collections.OrderedDict(
-        task.examples, y=tf.where(confident > 0, labels, _NONE)
+        task.examples, y=tf.where(mask > 0, labels, _NONE), **more
       ),
       anchors=objectives.MixPool(task.examples['x'], labels),
     )
@@ -87,41 +148,39 @@ def _local_update(training, views, view, threshold, client_weighting):
       ),
       metrics=collections.OrderedDict(
         result.metrics,
-        mask_rate=(
-          tf.reduce_sum(confident),
-          tf.cast(tf.size(confident), tf.float32),
-        ),
+        mask_rate=(tf.reduce_sum(mask), tf.cast(tf.size(mask), tf.float32)),
         pseudo_label_accuracy=losses.pseudo_label_accuracy(
-          labels, confident, task.examples
+          labels, mask, task.examples
         ),
       ),
       passes=labelling + result.passes,
     )
     update = averaging.update_from(task, result, client_weighting)
-    # Who is confident of nothing has no weight, and sends the model as it was.
+    # Who trains on nothing has no weight, and sends the model as it was.
     counts = tf.cast(result.num_examples > 0, tf.float32)
-    return update._replace(weight=counts * update.weight)
+    weight = update.weight if weight is None else weight
+    return update._replace(weight=counts * weight)
 
   return train
 
 
-def label(model, weights, x, *, views, view, threshold, seed):
-  """Labels n examples at once, with a model at inference that sees one view.
-
-  Returns:
-    The most probable classes, `int32 [n]`; `float32 [n]`, 1 where the
-    probability of that class reaches the threshold, else 0; and the passes.
-  """
-  if view == 'plain':
-    x = views.plain(x)
-  else:
-    own_seed = randomness.fold_in(seed, randomness.Purpose.PSEUDO_LABEL)
-    x = views.weak(x, own_seed)
-  found = prediction.probabilities(model, weights, x)
-  return (
-    tf.argmax(found, axis=1, output_type=tf.int32),
-    tf.cast(tf.reduce_max(found, axis=1) >= threshold, tf.float32),
-    prediction.forward_passes(x),
+def alternate_training(
+  server: ServerPlan,
+  model: functional.FunctionalModel,
+  views: protocols.Views,
+  seed: int,
+) -> Callable[..., tff.learning.templates.FinalizerProcess]:
+  """Returns what builds the server's part of a round, as `server` says."""
+  return functools.partial(
+    training_at_server.build_alternate_training,
+    training_at_server.FineTuning.of(
+      server,
+      model,
+      views,
+      statistics=static_statistics.StaticStatistics(model, views),
+    ),
+    tff.learning.optimizers.build_sgdm(1.0, server.global_momentum),
+    seed=seed,
   )
 
 
@@ -135,7 +194,7 @@ def build_semifl(
   pseudo_label_view: str = 'weak',
   client_objective: protocols.Objective | None = None,
   client_training: TrainingPlan = _CLIENT_TRAINING,
-  server: ServerPlan = _SERVER,
+  server: ServerPlan = SERVER,
   client_weighting: str = 'uniform',
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
@@ -180,29 +239,37 @@ def build_semifl(
     client_training.over(_CLIENT_TRAINING, optimizer=optimizer),
     templates.Selection('labelled'),
   )
-  plan = server.over(_SERVER, optimizer=optimizer)
+  plan = server.over(SERVER, optimizer=optimizer)
   return averaging.compose(
     training,
-    train=_local_update(
-      training, views, pseudo_label_view, threshold, client_weighting
+    train=build_train(
+      training,
+      views,
+      label=functools.partial(from_threshold, threshold=threshold),
+      view=pseudo_label_view,
+      client_weighting=client_weighting,
     ),
     data_spec=data_spec,
     client_weighting=client_weighting,
     wiring=wiring,
-    server=functools.partial(
-      training_at_server.build_alternate_training,
-      training_at_server.FineTuning.of(
-        plan,
-        model,
-        views,
-        statistics=static_statistics.StaticStatistics(model, views),
-      ),
-      tff.learning.optimizers.build_sgdm(1.0, plan.global_momentum),
-      seed=wiring.seed,
-    ),
+    server=alternate_training(plan, model, views, wiring.seed),
   )
 
 
+SERVER_SETTINGS = (
+  Setting(
+    'server_epochs',
+    int,
+    'Passes of the server over its labelled examples in a round.',
+    at_least=1,
+    at_most=10**6,
+    argument='server.epochs',
+    group='server training',
+    needed_by='SemiFL',
+  ),
+  shared.SERVER_BATCH_SIZE,
+  CLASS_WEIGHTS,
+)
 SETTINGS = (
   THRESHOLD,
   Setting(
@@ -216,18 +283,7 @@ SETTINGS = (
   shared.GLOBAL_MOMENTUM,
   shared.CLIENT_WEIGHTING,
   *shared.LOCAL,
-  Setting(
-    'server_epochs',
-    int,
-    'Passes of the server over its labelled examples in a round.',
-    at_least=1,
-    at_most=10**6,
-    argument='server.epochs',
-    group='server training',
-    needed_by='SemiFL',
-  ),
-  shared.SERVER_BATCH_SIZE,
-  CLASS_WEIGHTS,
+  *SERVER_SETTINGS,
 )
 
 

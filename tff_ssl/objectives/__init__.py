@@ -51,6 +51,7 @@ from tff_ssl.objectives.proxy_tasks import (
   SelfSupervised,
   Words,
 )
+from tff_ssl.objectives.sharpness import SharpnessAwareConsistency
 from tff_ssl.objectives.supervised import Supervised
 from tff_ssl.objectives.surrogate_sets import SurrogateSets
 from tff_ssl.objectives.two_experts import Experts, TwoExperts
@@ -85,6 +86,7 @@ __all__ = [
   'SelfSupervised',
   'SelfTraining',
   'SemiSupervised',
+  'SharpnessAwareConsistency',
   'Supervised',
   'SurrogateSets',
   'TwoExperts',

@@ -55,8 +55,10 @@ TEACHER = Setting(
 UNLABELLED_LOSS = Setting(
   'unlabelled_loss',
   str,
-  'Loss on unlabelled examples: crl, self_training on both views, or uda.',
-  choices=('crl', 'self_training', 'uda'),
+  'Loss on unlabelled examples: crl; self_training on both views; uda; '
+  'received, crl with labels of the model that the client received; or sage, '
+  'with labels of both.',
+  choices=('crl', 'self_training', 'uda', 'received', 'sage'),
   needed_by='UDA under FedAvg and FedProx',
 )
 UNLABELLED_WEIGHT = Setting(
@@ -66,6 +68,9 @@ UNLABELLED_WEIGHT = Setting(
   at_least=0,
 )
 TEMPERATURE = Setting('temperature', float, 'T of UDA, above 0.', above=0)
+# The difference of confidences at which SAGE's trained model has half of the
+# say.
+_HALVED_AT = 0.05
 # From logits `[n, d]` to pseudo-labels `int32 [n]` and weights `float32 [n]`.
 Select = Callable[[Any], tuple[Any, Any]]
 
@@ -169,13 +174,18 @@ class SemiSupervised(Checked):
   probability, not sharpened, reaches tau. UDA's authors take T = 0.4 and
   tau = 0.8 on CIFAR-10.
 
+  With 'received', L_u is CRL's with the pseudo-labels of the model that the
+  client received, at inference, on the same weak view; with 'sage', that of
+  `corrected_labels`, from both models.
+
   Needs batches with a second minibatch `labelled`
   (`TrainingPlan.labelled_batch_size`); where it is empty, L_s is 0.
 
   Attributes:
     views: Gives the weak and the strong view (`tff_ssl.augmentation`).
     threshold: tau, the confidence from which a pseudo-label counts.
-    unlabelled_loss: 'crl', 'self_training' on both views, or 'uda'.
+    unlabelled_loss: 'crl', 'self_training' on both views, 'uda', 'received' or
+      'sage'.
     unlabelled_weight: lambda_u >= 0; 1 in Zhang et al.
     views_forward: How the views go through the model; see `forward`.
     temperature: T > 0 of UDA.
@@ -201,40 +211,66 @@ class SemiSupervised(Checked):
   )
 
   def __call__(self, predict, batch, anchors, seed):
-    del anchors
     labelled = batch['labelled']
     inputs = [
       self.views.weak(labelled['x'], randomness.fold_in(seed, 0)),
       self.views.weak(batch['x'], randomness.fold_in(seed, 1)),
       self.views.strong(batch['x'], randomness.fold_in(seed, 2)),
     ]
-    logits, weak_logits, strong_logits = forward(
+    seeds = [randomness.fold_in(seed, i) for i in (3, 4, 5)]
+    received, select = None, passing(self.threshold)
+    if self.unlabelled_loss in ('received', 'sage'):
+      received = predict.at(anchors, inputs[1])
+    if self.unlabelled_loss == 'self_training':
+      # It takes examples of the strong view by that view itself.
+      select = None
+    elif self.unlabelled_loss == 'received':
+      # Nothing is asked of the weak view by the model in training.
+      del inputs[1], seeds[1]
+    elif self.unlabelled_loss == 'sage':
+      select = functools.partial(
+        corrected_labels, received_logits=received, threshold=self.threshold
+      )
+    *earlier, strong_logits = forward(
       predict,
       inputs,
-      [randomness.fold_in(seed, i) for i in (3, 4, 5)],
+      seeds,
       self.views_forward,
-      # Self-training takes examples of the strong view by that view itself.
-      None
-      if self.unlabelled_loss == 'self_training'
-      else passing(self.threshold),
+      select,
       first_may_be_empty=True,
+      teacher_logits=received if self.unlabelled_loss == 'received' else None,
     )
+    logits, weak_logits = (*earlier, received)[:2]
     supervised, counts = losses.supervised(
       labelled['y'], logits, self.class_weights
     )
-    unlabelled, pseudo = self._unlabelled(weak_logits, strong_logits, batch)
+    unlabelled, pseudo = self._unlabelled(
+      weak_logits, strong_logits, batch, received
+    )
     pseudo['unlabelled_loss'] = pseudo.pop('loss')
     metrics = collections.OrderedDict({**counts, **pseudo})
     return supervised + self.unlabelled_weight * unlabelled, metrics
 
-  def _unlabelled(self, weak_logits, strong_logits, batch):
+  def _unlabelled(self, weak_logits, strong_logits, batch, received):
     """Returns L_u and the metrics of pseudo-labels."""
 
     def loss(teacher, student):
       return pseudo_label_loss(teacher, student, passing(self.threshold), batch)
 
-    if self.unlabelled_loss == 'crl':
+    if self.unlabelled_loss in ('crl', 'received'):
       return loss(weak_logits, strong_logits)
+    if self.unlabelled_loss == 'sage':
+      targets, mask = corrected_labels(weak_logits, received, self.threshold)
+      entropy = -tf.reduce_sum(tf.math.xlogy(targets, targets), axis=-1)
+      each = mask * (
+        tf.nn.softmax_cross_entropy_with_logits(
+          targets, tf.cast(strong_logits, tf.float32)
+        )
+        - entropy
+      )
+      return mean_loss(
+        each, tf.argmax(targets, -1, output_type=tf.int32), mask, batch
+      )
     if self.unlabelled_loss == 'uda':
       _, metrics = loss(weak_logits, strong_logits)
       divergences = sharpened_divergence(
@@ -261,6 +297,7 @@ def forward(
   views_forward: str,
   select: Select | None = None,
   first_may_be_empty: bool = False,
+  teacher_logits: tf.Tensor | None = None,
 ) -> list[tf.Tensor]:
   """Returns the train-mode logits of several batches.
 
@@ -278,6 +315,8 @@ def forward(
       through the model then (`selection.predict_selected`).
     first_may_be_empty: Whether the first batch may have no examples, where
       others have some.
+    teacher_logits: What `select` takes where another model has seen the view
+      before the last one, which is not among the batches then.
 
   Returns:
     Logits `[n_i, d]` of each batch; 0 for examples that did not go through.
@@ -296,10 +335,11 @@ def forward(
   ]
   if select is None:
     return [*outputs, predict(last, training=True, seed=last_seed)]
-  _, mask = select(outputs[-1])
+  teacher = outputs[-1] if teacher_logits is None else teacher_logits
+  _, mask = select(teacher)
   return [
     *outputs,
-    selection.predict_selected(predict, last, mask, last_seed, outputs[-1]),
+    selection.predict_selected(predict, last, mask, last_seed, teacher),
   ]
 
 
@@ -311,9 +351,13 @@ def pseudo_label_loss(teacher_logits, student_logits, select: Select, batch):
   weight.
   """
   labels, mask = select(teacher_logits)
-  total = tf.reduce_sum(
-    losses.masked_cross_entropy(labels, student_logits, mask)
-  )
+  each = losses.masked_cross_entropy(labels, student_logits, mask)
+  return mean_loss(each, labels, mask, batch)
+
+
+def mean_loss(each, labels, mask, batch):
+  """Returns the mean loss, and the metrics of pseudo-labels `int32 [n]`."""
+  total = tf.reduce_sum(each)
   size = tf.cast(tf.shape(mask)[0], tf.float32)
   metrics = collections.OrderedDict(
     loss=(total, size),
@@ -321,6 +365,50 @@ def pseudo_label_loss(teacher_logits, student_logits, select: Select, batch):
     pseudo_label_accuracy=losses.pseudo_label_accuracy(labels, mask, batch),
   )
   return total / tf.maximum(size, 1.0), metrics
+
+
+def corrected_labels(
+  local_logits: tf.Tensor, received_logits: tf.Tensor, threshold: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """Returns SAGE's soft labels (Liu et al., CVPR 2025, arXiv 2503.13227).
+
+  With p the model in training, q the one that the client received, both on the
+  weak view, l and g their most probable classes:
+
+  ```
+  lambda = 2^(-|max p - max q| / .05)   where max p >= tau, else 0
+  label  = lambda onehot(l) + (1 - lambda) onehot(g)
+  ```
+
+  So the received model has the more to say, the more the two differ in how sure
+  they are: a model that fits few labels becomes too sure of itself.
+
+  Args:
+    local_logits: Of p, `float [n, d]`.
+    received_logits: Of q, likewise.
+    threshold: tau.
+
+  Returns:
+    Labels `float32 [n, d]`, and `float32 [n]`, 1 where either of the two
+    reaches tau. No gradient flows through.
+  """
+  (local, is_sure), (received, received_is_sure) = (
+    selection.pseudo_labels(logits, threshold)
+    for logits in (local_logits, received_logits)
+  )
+  of_local, of_received = (
+    tf.reduce_max(
+      tf.nn.softmax(tf.cast(tf.stop_gradient(logits), tf.float32)), axis=-1
+    )
+    for logits in (local_logits, received_logits)
+  )
+  share = is_sure * 2.0 ** (-tf.abs(of_local - of_received) / _HALVED_AT)
+  classes = local_logits.shape[-1]
+  share = share[:, tf.newaxis]
+  labels = share * tf.one_hot(local, classes) + (1.0 - share) * tf.one_hot(
+    received, classes
+  )
+  return labels, tf.maximum(is_sure, received_is_sure)
 
 
 def sharpened_divergence(

@@ -87,7 +87,7 @@ def weighted_factory(
   if client_weighting != 'uniform':
     raise ValueError(
       'model_aggregator ignores weights (it is unweighted), but '
-      f"client_weighting is {client_weighting!r}: use 'uniform'."
+      "client_weighting asks for them: use 'uniform'."
     )
   return tff.aggregators.as_weighted_aggregator(factory)
 

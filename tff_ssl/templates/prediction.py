@@ -93,6 +93,21 @@ class Predictor:
     self._note(x, outputs)
     return outputs
 
+  def near(
+    self, change: protocols.Structure, x: tf.Tensor, seed: tf.Tensor
+  ) -> tf.Tensor:
+    """Returns train-mode outputs at other weights, `trainable + change`.
+
+    The moving state does not follow. The gradient of what is made of the
+    outputs is that at these weights.
+    """
+    weights = tf.nest.map_structure(tf.add, self.trainable, change)
+    outputs, _ = self.model.predict(
+      weights, self.non_trainable, x, training=True, seed=seed
+    )
+    self._note(x, outputs)
+    return outputs
+
   def at(
     self, weights: tff.learning.models.ModelWeights, x: tf.Tensor
   ) -> tf.Tensor:

@@ -1,97 +1,47 @@
 """SemiFL's rounds against numpy: softmax regression on a few examples."""
 
-import collections
-
 import federations
 import numpy as np
 import pytest
 import softmax_regression
 import tensorflow as tf
 import tensorflow_federated as tff
-from comparing import assert_close
+from labelled_rounds import (
+  RATE,
+  SERVER,
+  SIZE,
+  SPEC,
+  arrays,
+  assert_weights,
+  begin,
+  client,
+  linear,
+  server_data,
+  start,
+  step,
+)
 
 from tff_ssl.algorithms import semifl
 from tff_ssl.augmentation import views
-from tff_ssl.models import functional
 
-_FEATURES, _CLASSES, _SIZE = 4, 3, 12
-_RATE = 0.5
 _THRESHOLD = 0.6
-_SPEC = federations.data_spec((_FEATURES,), true_labels=True, in_context=True)
-
-
-def linear(norm=False):
-  def build():
-    layers = tf.keras.layers
-    head = [layers.BatchNormalization()] if norm else []
-    return tf.keras.Sequential(
-      [layers.Input((_FEATURES,)), *head, layers.Dense(_CLASSES)]
-    )
-
-  return functional.from_keras(build)
-
-
-def arrays(seed, size=_SIZE, scale=1.0):
-  rng = np.random.default_rng(seed)
-  x = scale * rng.normal(size=(size, _FEATURES))
-  return x.astype(np.float32), rng.integers(0, _CLASSES, size).astype(np.int32)
-
-
-SERVER = arrays(100)
-
-
-@tff.tensorflow.computation
-def server_data():
-  return tf.data.Dataset.from_tensors(
-    collections.OrderedDict(x=SERVER[0], y=SERVER[1])
-  )
-
-
-def client(index, scale=1.0):
-  x, labels = arrays(index, scale=scale)
-  examples = collections.OrderedDict(
-    x=x, y=np.full(_SIZE, -1, np.int32), true_y=labels
-  )
-  return federations.in_context(examples, index)
-
 
 build = federations.builder(
   'semifl',
   lambda norm: linear(norm == 'batch'),
   threshold=_THRESHOLD,
   mixup_weight=0.0,
-  client_optimizer=tff.learning.optimizers.build_sgdm(_RATE),
+  client_optimizer=tff.learning.optimizers.build_sgdm(RATE),
   # Fresh each round, and so without effect on the one step of a round.
-  server_optimizer=tff.learning.optimizers.build_sgdm(_RATE, 0.9),
+  server_optimizer=tff.learning.optimizers.build_sgdm(RATE, 0.9),
   # One step on all examples: their order does not matter.
-  batch_size=_SIZE,
+  batch_size=SIZE,
   local_epochs=1,
-  server_batch_size=_SIZE,
+  server_batch_size=SIZE,
   server_epochs=1,
   server_data=server_data,
-  data_spec=_SPEC,
+  data_spec=SPEC,
 )
-
-
-def start():
-  rng = np.random.default_rng(7)
-  return [rng.normal(size=(_FEATURES, _CLASSES)), np.zeros(_CLASSES)]
-
-
-def begin(process, weights):
-  """Returns the process's first state, with these weights."""
-  state = process.initialize()
-  of_state = process.get_model_weights(state)
-  return process.set_model_weights(
-    state,
-    tff.learning.models.ModelWeights(
-      [np.float32(w) for w in weights], of_state.non_trainable
-    ),
-  )
-
-
-def step(weights, x, y):
-  return softmax_regression.step(weights, x, y, _RATE)
 
 
 def pseudo_labels(weights, x):
@@ -103,11 +53,6 @@ def pseudo_labels(weights, x):
 def local(weights, x):
   labels, confident = pseudo_labels(weights, x)
   return step(weights, x[confident], labels[confident])
-
-
-def assert_weights(process, state, expected, tolerance=1e-5):
-  actual = process.get_model_weights(state).trainable
-  assert_close(actual, expected, atol=tolerance)
 
 
 @pytest.mark.dear
@@ -143,7 +88,7 @@ def test_labels_are_those_of_the_received_model(tff_context):
   weights = start()
   x, labels = arrays(5)
   found, confident = pseudo_labels(weights, x)
-  assert 0 < confident.sum() < _SIZE
+  assert 0 < confident.sum() < SIZE
   fixed = moving = weights
   for _ in range(4):
     fixed = step(fixed, x[confident], found[confident])
@@ -226,15 +171,11 @@ def label(model, weights, x, view='plain', threshold=0.5, seed=(0, 1)):
   # In a graph, as clients have it.
   @tf.function(autograph=False)
   def run(weights, x, seed):
-    return semifl.label(
-      model,
-      weights,
-      x,
-      views=_Shifted(),
-      view=view,
-      threshold=threshold,
-      seed=seed,
+    found, passes = semifl.predict(
+      model, weights, x, views=_Shifted(), view=view, seed=seed
     )
+    labelling = semifl.from_threshold(found, threshold)
+    return labelling.labels, labelling.mask, passes
 
   return run(weights, tf.constant(x), tf.constant(seed))
 

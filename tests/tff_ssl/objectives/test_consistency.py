@@ -8,6 +8,7 @@ import pytest
 import scipy.special
 import softmax_regression
 import tensorflow as tf
+import tensorflow_federated as tff
 from comparing import assert_close
 from federations import ShiftedViews
 
@@ -362,8 +363,8 @@ def _predictor(model):
   )
 
 
-def _log_probabilities(model, x):
-  weights = model.initial_weights(5).trainable
+def _log_probabilities(model, x, weights=None):
+  weights = (weights or model.initial_weights(5)).trainable
   return np.log(softmax_regression.probabilities(weights, x))
 
 
@@ -431,7 +432,53 @@ def test_without_labels_the_supervised_term_is_zero(model):
   assert [float(v) for v in metrics['loss']] == [0.0, 0.0]
 
 
-@pytest.mark.parametrize('loss', ['crl', 'self_training', 'uda'])
+def _received(model):
+  """Another model, surer than the one in training of some examples."""
+  weights = model.initial_weights(9)
+  return tff.learning.models.ModelWeights(
+    [3.0 * weight for weight in weights.trainable], weights.non_trainable
+  )
+
+
+@pytest.mark.parametrize('loss', ['received', 'sage'])
+def test_labels_of_the_received_model_equal_numpy(model, loss):
+  batch, received, threshold = _two_batches(), _received(model), 0.6
+  objective = objectives.SemiSupervised(ShiftedViews(), threshold, loss)
+  found, metrics = objective(_predictor(model), batch, received, _STEP_SEED)
+  supervised, _ = _terms(model, batch, threshold)
+  own = np.exp(_log_probabilities(model, batch['x']))
+  given = np.exp(_log_probabilities(model, batch['x'], received))
+  student = _log_probabilities(model, batch['x'] + 1)
+  share = 2.0 ** (-np.abs(own.max(1) - given.max(1)) / 0.05)
+  share *= (own.max(1) >= threshold) & (loss == 'sage')
+  labels = share[:, None] * np.eye(3)[own.argmax(1)]
+  labels += (1 - share)[:, None] * np.eye(3)[given.argmax(1)]
+  passed = given.max(1) >= threshold
+  if loss == 'sage':
+    # The case asks for examples of which one model alone is sure.
+    assert np.any(passed != (own.max(1) >= threshold)) and 0 < share.max() < 1
+    passed |= own.max(1) >= threshold
+  divergence = scipy.special.rel_entr(labels, np.exp(student)).sum(1)
+  unlabelled = (passed * divergence).mean()
+  assert float(found) == pytest.approx(supervised + unlabelled, rel=1e-4)
+  assert metrics['mask_rate'][0] == passed.sum() and 0 < passed.sum() < 8
+
+
+def test_sage_of_two_equal_models_is_fixmatch(model):
+  batch, losses = _two_batches(), []
+  for loss in ('sage', 'crl'):
+    objective = objectives.SemiSupervised(ShiftedViews(), 0.6, loss)
+    predict = _predictor(model)
+    received = tff.learning.models.ModelWeights(
+      predict.trainable, predict.non_trainable
+    )
+    losses.append(float(objective(predict, batch, received, _STEP_SEED)[0]))
+  assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+  'loss', ['crl', 'self_training', 'uda', 'received', 'sage']
+)
 @pytest.mark.parts
 def test_convolutions_of_a_client_without_labels(loss):
   """The labelled minibatch turns out empty when the graph runs."""
@@ -450,7 +497,9 @@ def test_convolutions_of_a_client_without_labels(loss):
     predict = _predictor(model)
     with tf.GradientTape() as tape:
       tape.watch(predict.trainable)
-      value, metrics = objective(predict, batch, None, _STEP_SEED)
+      value, metrics = objective(
+        predict, batch, model.initial_weights(5), _STEP_SEED
+      )
     return tape.gradient(value, predict.trainable), metrics
 
   found, metrics = gradient(tf.constant(0))

@@ -1,0 +1,185 @@
+"""(FL)^2: SemiFL's turns, with thresholds of each client and flat minima.
+
+Lee et al., (FL)^2: Overcoming Few Labels in Federated Semi-Supervised Learning
+(NeurIPS 2024, arXiv 2410.23227). A round from global weights w:
+
+```
+client k   q(x) = f_w(alpha(x)) of all its examples, once;
+           tau_k = mean of max q,  p_k = mean of q;
+           y = argmax q(x); kept are those with
+               max q(x) >= tau_k p_k(y) / max p_k
+           w_k = E epochs over the kept ones from w, by the loss
+               `tff_ssl.SharpnessAwareConsistency`
+server     v <- beta_g v + w - sum (1 - tau_k) w_k / sum (1 - tau_k)
+           w <- w - v, then as in SemiFL (`tff_ssl.build_semifl`)
+```
+
+So no client is left out because it is unsure, and those that have learnt least
+weigh most. Clients send their weight beside their change, and the server needs
+no more than sums.
+
+Defaults are those of SemiFL, but for clients' minibatches of 32 and first
+rounds in which the server trains alone: 10 in the authors' code for CIFAR-10.
+That code counts the batch statistics of the clients' examples, too; here they
+are the server's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from etils import epy
+
+from tff_ssl import objectives, protocols
+from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms import semifl, tff_arguments
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
+from tff_ssl.common.setting import Setting, check_arguments
+from tff_ssl.objectives import sharpness
+from tff_ssl.plans import ServerPlan, TrainingPlan, Wiring
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tff_ssl import optimizers, templates
+  from tff_ssl.models import functional
+  from tff_ssl.templates import averaging
+
+_CLIENT_TRAINING = TrainingPlan(batch_size=32, epochs=5)
+_SERVER = dataclasses.replace(semifl.SERVER, warmup_rounds=10)
+# A mean of equal numbers may be rounded above them.
+_ROUNDING = 1e-6
+
+
+def from_mean_confidence(probabilities: tf.Tensor) -> semifl.Labelling:
+  """Labels a client's examples by its own thresholds (see the module).
+
+  Args:
+    probabilities: q, `float32 [n, d]`.
+
+  Returns:
+    Its labelling, with 1 - tau_k as the client's weight and max q as
+    `confidence` of each example.
+  """
+  labels = tf.argmax(probabilities, axis=1, output_type=tf.int32)
+  confidence = tf.reduce_max(probabilities, axis=1)
+  # Of no examples, the mean is no number, and nothing depends on it.
+  status = tf.reduce_mean(confidence)
+  shares = tf.reduce_mean(probabilities, axis=0)
+  thresholds = status * shares / tf.reduce_max(shares)
+  kept = confidence >= tf.gather(thresholds, labels) - _ROUNDING
+  return semifl.Labelling(
+    labels,
+    tf.cast(kept, tf.float32),
+    {sharpness.CONFIDENCE: confidence},
+    tf.where(tf.size(labels) > 0, 1.0 - status, 0.0),
+  )
+
+
+@tff_arguments.taken
+def build_flfl(
+  model: functional.FunctionalModel,
+  *,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
+  client_objective: protocols.Objective | None = None,
+  client_training: TrainingPlan = _CLIENT_TRAINING,
+  server: ServerPlan = _SERVER,
+  client_weighting: str = 'learning_status',
+  wiring: Wiring = Wiring(),
+) -> tff.learning.templates.LearningProcess:
+  """Builds (FL)^2.
+
+  Args:
+    model: A `tff_ssl.FunctionalModel`.
+    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
+    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    client_objective: By default
+      `tff_ssl.SharpnessAwareConsistency(views)`. Minibatches hold
+      `y`, the pseudo-labels, and `confidence`.
+    client_training: How a client trains on the examples that it keeps; by
+      default 5 passes with minibatches of 32. A schedule is an
+      `optimizers.RoundSchedule`.
+    server: As for `tff_ssl.build_semifl`. Its `warmup_rounds`, by default 10,
+      are the first rounds in which it trains alone.
+    client_weighting: 'learning_status', 1 - tau_k; or 'uniform', or 'examples'
+      (processed in the round). Unweighted aggregators take 'uniform' alone.
+    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`).
+
+  Returns:
+    A `tff.learning.templates.LearningProcess`. Beside the losses, clients
+    report `mask_rate`, the share of examples that they kept, and
+    `pseudo_label_accuracy` among them.
+
+  Raises:
+    ValueError: If an argument is out of range.
+    TypeError: If model, client data and server data do not fit each other.
+  """
+  check_arguments(SETTINGS, locals())
+  optimizer = optimizers.build_semifl_sgd()
+  training = templates.LocalTraining(
+    model,
+    client_objective or objectives.SharpnessAwareConsistency(views),
+    client_training.over(_CLIENT_TRAINING, optimizer=optimizer),
+    templates.Selection('labelled'),
+  )
+
+  def label(probabilities):
+    found = from_mean_confidence(probabilities)
+    is_own = client_weighting == 'learning_status'
+    return found if is_own else found._replace(weight=None)
+
+  plan = server.over(_SERVER, optimizer=optimizer)
+  return averaging.compose(
+    training,
+    train=semifl.build_train(
+      training,
+      views,
+      label=label,
+      view='weak',
+      client_weighting=client_weighting,
+      idle_rounds=plan.warmup_rounds,
+    ),
+    data_spec=data_spec,
+    # Whether the mean has weights is all that is asked here.
+    client_weighting='uniform' if client_weighting == 'uniform' else 'examples',
+    wiring=wiring,
+    server=semifl.alternate_training(plan, model, views, wiring.seed),
+    idle_rounds=plan.warmup_rounds,
+  )
+
+
+SETTINGS = (
+  *objectives.SharpnessAwareConsistency.settings,
+  shared.GLOBAL_MOMENTUM,
+  Setting(
+    'client_weighting',
+    str,
+    'Weights of the mean over clients: learning_status (the less sure a client '
+    'is of its examples, the more), uniform, or examples.',
+    choices=('learning_status', 'uniform', 'examples'),
+  ),
+  *shared.LOCAL,
+  *semifl.SERVER_SETTINGS,
+  shared.SERVER_WARMUP_ROUNDS,
+)
+
+SPEC = ProcessSpec(
+  'flfl',
+  'Clients train on labels by thresholds of their own, and stay where it is '
+  'flat.',
+  build_flfl,
+  SETTINGS,
+  source="Lee et al. 2024, arXiv 2410.23227, and its authors' code",
+  needs=Needs(tokens=False),
+  objective=objectives.SharpnessAwareConsistency,
+  # Its authors' code.
+  defaults={
+    **semifl.SPEC.defaults,
+    'batch_size': 32,
+    'server_batch_size': 10,
+  },
+  makes_pseudo_labels=True,
+  has_gradient_diversity=False,
+)
