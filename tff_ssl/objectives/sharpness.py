@@ -11,8 +11,8 @@ L_cs = 1/|B| sum_{x in S} KL(f_w(A(x)), f_{w + delta}(A(x)))
 delta = rho T^2 g / |T g|
 ```
 
-with g the gradient of the cross-entropy over S, and T = |w| + eta. A step goes
-along the gradient of L_a at w plus that of L_cs at w + delta; none flows
+with g the gradient of the cross-entropy over S, and T = abs(w) + eta. A step
+goes along the gradient of L_a at w plus that of L_cs at w + delta; none flows
 through delta or the first argument of KL. delta is the worst direction of ASAM
 (Kwon et al., arXiv 2102.11600, Eq. 8): where the model is sure, its prediction
 is to be the same in a neighbourhood of the weights.
