@@ -116,7 +116,7 @@ def load(path: pathlib.Path) -> ExportedModel:
       f'holds a model of {num_classes} classes and {len(names)} names '
       f'in {_CLASSES}: {_REMEDY}.'
     )
-  if preprocessing.get(_SHAPE, [*shape]) != [*shape]:
+  if preprocessing and preprocessing.get(_SHAPE) != [*shape]:
     raise ValueError(f'holds a {_PREPROCESSING} of another model: {_REMEDY}.')
   return ExportedModel(model, shape, names, preprocessing)
 

@@ -56,9 +56,11 @@ def curves(
     name: drawn[np.isfinite(drawn).all(axis='columns')]
     for name, drawn in bands.items()
   }
+  # The lowest value of no row is NaN, which `min` may return.
+  shown = [drawn for drawn in finite.values() if len(drawn)]
   begin, end = pictures.limits(
-    min((drawn['low'].min() for drawn in finite.values()), default=np.nan),
-    max((drawn['high'].max() for drawn in finite.values()), default=np.nan),
+    min((drawn['low'].min() for drawn in shown), default=np.nan),
+    max((drawn['high'].max() for drawn in shown), default=np.nan),
   )
   chart = _chart('round', pictures.axis_name(label, begin))
   chart.y_range = models.Range1d(begin, end)

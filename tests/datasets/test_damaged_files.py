@@ -208,6 +208,15 @@ def test_blank_lines_are_no_damage(tmp_path):
   assert found.texts('a') == ['1', '2'] and found.texts('b')[0] == 'x,\ny'
 
 
+def test_long_rows_do_not_reach_arrow(tmp_path, monkeypatch, refusal):
+  """Its release 16 writes beyond its memory, where other tables may lie."""
+  path = tmp_path / 'new.csv'
+  path.write_text('a,b\n\n"1,\n""",2\n3,"4",5\n')
+  monkeypatch.setattr('pyarrow.csv.read_csv', None)
+  with refusal(str(path), 'row 3 has 3 cells under 2 columns (\'3,"4",5\')'):
+    tables.read(str(path))
+
+
 def test_rows_beyond_all_memory(tmp_path, monkeypatch, refusal):
   """A page of equal cells takes a few bytes, however many rows it has."""
   path = tmp_path / 'new.parquet'

@@ -12,7 +12,7 @@ import tensorflow as tf
 from PIL import Image
 
 from datasets.sources import catalogue
-from experiments.artifacts import exported_models
+from experiments.artifacts import durable_files, exported_models
 
 
 def test_it_says_what_the_saved_model_says(exported):
@@ -31,6 +31,12 @@ def test_it_says_what_the_saved_model_says(exported):
 
 def write_names(names):
   return lambda folder: (folder / 'classes.json').write_text(json.dumps(names))
+
+
+def write_of_before(folder):
+  """It does not say the shape of examples."""
+  values = durable_files.seal({'kind': 'pictures', 'side': 4})
+  (folder / 'preprocessing.json').write_text(json.dumps(values))
 
 
 def write_other_model(folder):
@@ -63,6 +69,7 @@ def write_other_model(folder):
         '{"kind": "table", "numbers": {}, "words": {"a": [1]}}',
       )
     ),
+    (write_of_before, 'a preprocessing.json of another model'),
     (write_names(['a']), 'damaged classes.json'),
     (write_names({'class_names': ['a']}), '3 classes and 1 names'),
     (write_other_model, 'a SavedModel of another program'),

@@ -20,15 +20,15 @@ def sources(chart, kind):
 def test_lines_are_the_bands_and_phases_are_shaded():
   names = ['mean', 'low', 'high']
   bands = {
-    'a': pd.DataFrame([[0.25, 0.125, 0.5], [np.inf, 1, 1]], [2, 4], names),
-    'b': pd.DataFrame(columns=names, dtype=float),
+    'a': pd.DataFrame(columns=names, dtype=float),
+    'b': pd.DataFrame([[0.25, 0.125, 0.5], [np.inf, 1, 1]], [2, 4], names),
   }
   phases = [('warm-up', 3), ('pre-training', 7)]
   chart = page_charts.curves(bands, 'test loss', phases)
   first, second = sources(chart, models.Line)
+  assert first == {'round': [], 'mean': [], 'low': [], 'high': []}
   # What is not finite would stretch the axis without end.
-  assert first == {'round': [2], 'mean': [0.25], 'low': [0.125], 'high': [0.5]}
-  assert second == {'round': [], 'mean': [], 'low': [], 'high': []}
+  assert second == {'round': [2], 'mean': [0.25], 'low': [0.125], 'high': [0.5]}
   shaded = chart.select(models.BoxAnnotation)
   ends = {(box.left, box.right) for box in shaded if box.line_color is None}
   assert {(0, 3), (3, 7)} <= ends
