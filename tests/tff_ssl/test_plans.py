@@ -37,7 +37,6 @@ def test_what_is_not_given_is_the_builders_own():
     ('grouping', {'server': {'replicas': 'two'}}, 'replicas must be one of'),
     ('fedavg', {'client_training': {'client_momentum': 'no'}}, 'be one of'),
     ('fedmatch', {'helpers': {'num_helpers': 0}}, 'num_helpers must be'),
-    ('sspt', {'pretraining': {'images': 'none'}}, 'images must be one of'),
   ],
 )
 def test_a_field_of_no_use_or_out_of_range_is_refused(name, changes, message):
