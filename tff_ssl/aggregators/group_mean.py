@@ -129,8 +129,6 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
         what noise hides.
       TypeError: If the inner factory gives no mean.
     """
-    if num_groups is None:
-      raise ValueError('num_groups must be an integer >= 1, but is None.')
     checks.integers_at_least(1, num_groups=num_groups)
     if mean_factory is not None:
       _check_mean(mean_factory)

@@ -33,9 +33,9 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import semifl, tff_arguments
-from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
+from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments
-from tff_ssl.objectives import sharpness
+from tff_ssl.objectives import selection, sharpness
 from tff_ssl.plans import ServerPlan, TrainingPlan, Wiring
 
 with epy.lazy_imports():
@@ -48,8 +48,8 @@ with epy.lazy_imports():
 
 _CLIENT_TRAINING = TrainingPlan(batch_size=32, epochs=5)
 _SERVER = dataclasses.replace(semifl.SERVER, warmup_rounds=10)
-# A mean of equal numbers may be rounded above them.
-_ROUNDING = 1e-6
+# Secure sums round weights to 2^-12, and those of sure clients are small.
+_UNIT = 256.0
 
 
 def from_mean_confidence(probabilities: tf.Tensor) -> semifl.Labelling:
@@ -59,21 +59,18 @@ def from_mean_confidence(probabilities: tf.Tensor) -> semifl.Labelling:
     probabilities: q, `float32 [n, d]`.
 
   Returns:
-    Its labelling, with 1 - tau_k as the client's weight and max q as
+    Its labelling, with 256 (1 - tau_k) as the client's weight and max q as
     `confidence` of each example.
   """
   labels = tf.argmax(probabilities, axis=1, output_type=tf.int32)
   confidence = tf.reduce_max(probabilities, axis=1)
-  # Of no examples, the mean is no number, and nothing depends on it.
-  status = tf.reduce_mean(confidence)
-  shares = tf.reduce_mean(probabilities, axis=0)
-  thresholds = status * shares / tf.reduce_max(shares)
-  kept = confidence >= tf.gather(thresholds, labels) - _ROUNDING
+  # Of no examples, the mean is no number.
+  weight = _UNIT * (1.0 - tf.reduce_mean(confidence))
   return semifl.Labelling(
     labels,
-    tf.cast(kept, tf.float32),
+    selection.passes_adaptively(probabilities, labels, confidence),
     {sharpness.CONFIDENCE: confidence},
-    tf.where(tf.size(labels) > 0, 1.0 - status, 0.0),
+    tf.where(tf.size(labels) > 0, weight, 0.0),
   )
 
 
@@ -172,7 +169,6 @@ SPEC = ProcessSpec(
   build_flfl,
   SETTINGS,
   source="Lee et al. 2024, arXiv 2410.23227, and its authors' code",
-  needs=Needs(tokens=False),
   objective=objectives.SharpnessAwareConsistency,
   # Its authors' code.
   defaults={

@@ -118,7 +118,7 @@ def build_train(
     views: Of which `view` is labelled, 'weak' or 'plain'.
     label: From the probabilities by the received model, `float32 [n, d]`.
     view: See above.
-    client_weighting: 'uniform' or 'examples'.
+    client_weighting: 'uniform' or 'examples', where `label` gives no weight.
     idle_rounds: First rounds in which no example is trained on.
   """
 

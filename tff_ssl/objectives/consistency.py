@@ -59,7 +59,7 @@ UNLABELLED_LOSS = Setting(
   'received, crl with labels of the model that the client received; or sage, '
   'with labels of both.',
   choices=('crl', 'self_training', 'uda', 'received', 'sage'),
-  needed_by='UDA under FedAvg and FedProx',
+  needed_by='UDA under FedAvg and FedProx, SAGE and its baseline',
 )
 UNLABELLED_WEIGHT = Setting(
   'unlabelled_weight',

@@ -98,19 +98,31 @@ def pseudo_labels(
   confidence = tf.reduce_max(probabilities, axis=-1)
   if rule == 'fixed':
     return labels, tf.cast(confidence >= threshold, tf.float32)
-  mean = tf.reduce_mean(confidence)
   sure = tf.cast(confidence >= min_confidence, tf.float32)
   if rule == 'self_adaptive':
-    of_class = tf.reduce_mean(probabilities, axis=0)
-    thresholds = mean * (of_class / tf.reduce_max(of_class))
-    passes = confidence >= tf.gather(thresholds, labels) - _ROUNDING
-    return labels, sure * tf.cast(passes, tf.float32)
+    return labels, sure * passes_adaptively(probabilities, labels, confidence)
+  mean = tf.reduce_mean(confidence)
   distance = tf.minimum(confidence - mean + _ROUNDING, 0.0)
   freedom = tf.maximum(tf.cast(tf.shape(confidence)[0], tf.float32) - 1.0, 1.0)
   variance = tf.reduce_sum(tf.square(confidence - mean)) / freedom
   # Of examples that are all alike, each weighs 1.
   weights = tf.exp(-tf.math.divide_no_nan(distance**2, 2.0 * variance))
   return labels, sure * weights
+
+
+def passes_adaptively(
+  probabilities: tf.Tensor, labels: tf.Tensor, confidence: tf.Tensor
+) -> tf.Tensor:
+  """Returns 1 where an example counts by 'self_adaptive', else 0.
+
+  Of the probabilities `float32 [n, d]`, labels and confidence are argmax and
+  max.
+  """
+  of_class = tf.reduce_mean(probabilities, axis=0)
+  mean = tf.reduce_mean(confidence)
+  thresholds = mean * (of_class / tf.reduce_max(of_class))
+  passes = confidence >= tf.gather(thresholds, labels) - _ROUNDING
+  return tf.cast(passes, tf.float32)
 
 
 def predict_selected(

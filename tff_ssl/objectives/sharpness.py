@@ -64,8 +64,8 @@ class SharpnessAwareConsistency(Checked):
   """Pseudo-labels, and the same prediction in a neighbourhood of the weights.
 
   Minibatches hold `y`, pseudo-labels, and `confidence`, `float32 [n]`, the
-  probability by which each was given. As in ASAM's code, T is 1 for tensors of
-  one dimension (biases, factors of normalisation).
+  probability by which each was given. T is 1 for tensors of one dimension: for
+  biases as in ASAM's code, and for factors of normalisation, which it scales.
 
   Attributes:
     views: Gives the strong view (`tff_ssl.augmentation`).

@@ -135,7 +135,8 @@ class Predictor:
 
     An example counts as often as it goes through: two views of it are two
     passes. Of the gradients, in the structure of `outputs`, those of an output
-    into which none flows back are `None`.
+    into which none flows back are `None`. Those that an objective takes itself,
+    such as to find an adversarial direction, are not counted.
     """
     forward, backward = tf.constant(0), tf.constant(0)
     for (size, _), gradient in zip(self._calls, gradients, strict=True):

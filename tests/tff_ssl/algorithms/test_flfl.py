@@ -54,7 +54,7 @@ def test_labels_equal_numpy():
   np.testing.assert_array_equal(labelling.labels, labels)
   np.testing.assert_array_equal(labelling.mask, kept)
   assert 0 < kept.sum() < SIZE
-  assert labelling.weight.numpy() == pytest.approx(1 - status, rel=1e-5)
+  assert labelling.weight.numpy() == pytest.approx(256 * (1 - status), rel=1e-5)
   np.testing.assert_allclose(
     labelling.more['confidence'], found.max(1), rtol=1e-6
   )

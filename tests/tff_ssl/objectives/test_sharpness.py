@@ -116,3 +116,7 @@ def test_the_perturbation_is_that_of_adaptive_sam():
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-7)
   still = sharpness.adaptive_perturbation([tf.ones([2, 2])], [None], _RADIUS)
   np.testing.assert_array_equal(still[0], np.zeros([2, 2]))
+  # Of an embedding, the gradient has the rows of the words that occur.
+  row = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1]), tf.constant([3, 2]))
+  (moved,) = sharpness.adaptive_perturbation([tf.ones([3, 2])], [row], _RADIUS)
+  assert (moved.numpy() != 0).any(axis=1).tolist() == [False, True, False]
