@@ -173,17 +173,16 @@ def _list_runs(readings) -> dict[str, object]:
   # One row of those that read a run.
   runs = {run.settings.run_dir: (recipe, run) for recipe, run in readings}
   for recipe, run in runs.values():
-    done, total = (
-      run_folder.rounds_done(run.settings),
-      run.settings.total_rounds,
-    )
+    done = run_folder.rounds_done(run.settings)
+    total = run.settings.total_rounds
     print(f'{run.name}: {done} of {total} rounds, {run.settings.run_dir}')
-    left += max(0, total - done)
-    hours.append(costs.hours(recipe, max(0, total - done)))
+    rest = max(0, total - done)
+    left += rest
+    hours.append(costs.hours(recipe, rest))
     names = {'run': run.name, 'run_dir': run.settings.run_dir}
     found.append({**names, 'rounds_done': done, 'rounds': total})
   whole, words = _sum(hours), ''
-  if whole is not None:
+  if whole:
     words = f', about {command_line.in_words(3600 * whole)}'
   print(f'{left:,} rounds are left{words}. Nothing was trained (--dry_run).')
   print(_HOURS)

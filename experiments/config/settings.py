@@ -289,7 +289,6 @@ def resolve(
     if flag not in run.chosen:
       _choose(flag, run)
   _fit_cohort(run)
-  name = f'{process.name}_{_name_of_data(source, {**run.values, **given})}'
   run.defaults = dict(run.values)
   run.put(_GIVEN, given)
   values = run.values
@@ -303,6 +302,7 @@ def resolve(
   for setting, *_ in run.rows.values():
     if setting.like in values:
       run.put_below(f'--{setting.like}', {setting.name: values[setting.like]})
+  name = f'{process.name}_{_name_of_data(source, values)}'
   run.put_below('default', {'run_dir': f'runs/{name}_seed{values["seed"]}'})
   return run
 

@@ -47,14 +47,15 @@ def measure(
 def _of_a_round(process, state, keys) -> float:
   """Returns the seconds of a round, or at most so many if it takes long."""
   # As many at once as there are cores, which share the others alike.
-  for clients in (keys[: len(os.sched_getaffinity(0))], keys):
+  few = min(len(keys), len(os.sched_getaffinity(0)))
+  for count in sorted({few, len(keys)}):
     # The first time, it compiles.
     for _ in range(2):
-      seconds = _timed(process.next, state, clients)
+      seconds = _timed(process.next, state, keys[:count])
       if seconds > _LONGEST_ROUND_S:
         break
-    if seconds * len(keys) > _LONGEST_ROUND_S * len(clients):
-      return seconds * len(keys) / len(clients)
+    if seconds * len(keys) > _LONGEST_ROUND_S * count:
+      return seconds * len(keys) / count
   return seconds
 
 

@@ -119,20 +119,11 @@ def try_out(opened, settings, found: dict[str, object]) -> None:
   )
   _show(['', 'Costs:', *description.lines_of_costs(opened, sent)])
   _show(description.lines_of_warmup(settings))
-  found |= {
-    'data': opened.data.source.title,
-    'rounds': settings.total_rounds,
-    'rounds_done': rounds_done,
-    **opened.data.describe(),
-    **sent,
-    'flags': settings.used,
-  }
-  left = settings.total_rounds - rounds_done
+  left, timed = settings.total_rounds - rounds_done, {}
   if left and not settings.cluster:
     _install_context(opened)
     with _failures_of_a_run():
       timed = calibration.measure(opened, _cohorts(opened), left)
-    found |= timed
     _show(
       [
         f'A round takes {timed["seconds_per_round"]:,.2f} s on this machine, '
@@ -140,6 +131,16 @@ def try_out(opened, settings, found: dict[str, object]) -> None:
         f'for the {left} that are left, with their evaluations.'
       ]
     )
+  # At the end: a command that fails prints no document.
+  found |= {
+    'data': opened.data.source.title,
+    'rounds': settings.total_rounds,
+    'rounds_done': rounds_done,
+    **opened.data.describe(),
+    **sent,
+    **timed,
+    'flags': settings.used,
+  }
   _show(['', 'Nothing was trained (--dry_run).'])
 
 

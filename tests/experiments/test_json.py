@@ -12,6 +12,7 @@ import pythons
 import run_folders
 
 from experiments import check_data, predict, report, reproduce, run
+from experiments.running import calibration
 from tff_ssl import doctor
 
 _PAGE = pathlib.Path(__file__).parents[2] / 'docs/reference/json.md'
@@ -170,6 +171,21 @@ def test_a_dry_run(tmp_path, cache, capsys):
   assert 0 < document['seconds_per_round'] < 60
   assert document['hours'] * 3600 >= 2 * document['seconds_per_round']
   assert not (tmp_path / 'a').exists()
+
+
+@pytest.mark.runs
+def test_a_dry_run_that_fails_prints_no_document(
+  tmp_path, cache, capsys, monkeypatch
+):
+  arguments = (*SMALL, '--process=fedavg', f'--run_dir={tmp_path}/a', cache)
+
+  def measure(*_):
+    raise ValueError('no round')
+
+  monkeypatch.setattr(calibration, 'measure', measure)
+  assert run.main(['run', *arguments, '--dry_run', '--json']) == 1
+  out, err = capsys.readouterr()
+  assert out == '' and err.endswith('error: no round\n')
 
 
 def test_a_refused_run_prints_no_document(tmp_path, capsys):
