@@ -243,10 +243,10 @@ class Resolved:
     Nothing is said of that where the user gave the value.
     """
     origin = self.origins.get(name, _GIVEN)
-    if origin in _FLAGS_OF_ORIGINS:
-      flag = _FLAGS_OF_ORIGINS[origin]
-      origin = f'--{flag}={({**self.values, **self.given})[flag]}'
-    elif origin != 'default' and not origin.startswith('--'):
+    if origin in _FLAGS_OF_ORIGINS or origin.startswith('--'):
+      flag = _FLAGS_OF_ORIGINS.get(origin, origin.removeprefix('--'))
+      origin = f'--{flag}={({**self.values, **self.written})[flag]}'
+    elif origin != 'default':
       return UsageError(text)
     more = '' if origin == 'default' else f' of {origin}'
     return UsageError(
