@@ -49,7 +49,8 @@ def _run(given: dict[str, object], found: dict[str, object]) -> int:
     # First: a user's own part may import TensorFlow.
     execution_context.choose_kernels(given.get('clients_per_round'))
     settings = recipes.make(given)
-    _tell_changes(settings)
+    if settings.recipe:
+      _tell_changes(settings)
     if settings.recommendation:
       print(settings.recommendation, flush=True)
   except command_line.UsageError as error:

@@ -295,6 +295,8 @@ def resolve(
   run.origins |= {k: v for k, v in origins.items() if k in given}
   if values.get('data_dir') == os.environ.get(DATA_DIR):
     run.origins['data_dir'] = DATA_DIR
+  name = f'{process.name}_{_name_of_data(source, values)}'
+  run.put_below('default', {'run_dir': f'runs/{name}_seed{values["seed"]}'})
   if process.bases:
     check_name('base_process', values['base_process'], process.bases)
     run.chosen['process'] = process.over(values['base_process'])
@@ -302,8 +304,6 @@ def resolve(
   for setting, *_ in run.rows.values():
     if setting.like in values:
       run.put_below(f'--{setting.like}', {setting.name: values[setting.like]})
-  name = f'{process.name}_{_name_of_data(source, values)}'
-  run.put_below('default', {'run_dir': f'runs/{name}_seed{values["seed"]}'})
   return run
 
 
