@@ -44,7 +44,6 @@ with epy.lazy_imports():
 
   from tff_ssl import optimizers, templates
   from tff_ssl.models import functional
-  from tff_ssl.templates import averaging
 
 _CLIENT_TRAINING = TrainingPlan(batch_size=32, epochs=5)
 _SERVER = dataclasses.replace(semifl.SERVER, warmup_rounds=10)
@@ -91,10 +90,9 @@ def build_flfl(
   Args:
     model: A `tff_ssl.FunctionalModel`.
     data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
-    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
-    client_objective: By default
-      `tff_ssl.SharpnessAwareConsistency(views)`. Minibatches hold
-      `y`, the pseudo-labels, and `confidence`.
+    views: Augmentation, as `tff_ssl.ImageViews`.
+    client_objective: By default `tff_ssl.SharpnessAwareConsistency(views)`.
+      Minibatches hold `y`, the pseudo-labels, and `confidence`.
     client_training: How a client trains on the examples that it keeps; by
       default 5 passes with minibatches of 32. A schedule is an
       `optimizers.RoundSchedule`.
@@ -127,23 +125,15 @@ def build_flfl(
     is_own = client_weighting == 'learning_status'
     return found if is_own else found._replace(weight=None)
 
-  plan = server.over(_SERVER, optimizer=optimizer)
-  return averaging.compose(
+  return semifl.compose(
     training,
-    train=semifl.build_train(
-      training,
-      views,
-      label=label,
-      view='weak',
-      client_weighting=client_weighting,
-      idle_rounds=plan.warmup_rounds,
-    ),
     data_spec=data_spec,
-    # Whether the mean has weights is all that is asked here.
-    client_weighting='uniform' if client_weighting == 'uniform' else 'examples',
+    views=views,
+    label=label,
+    view='weak',
+    server=server.over(_SERVER, optimizer=optimizer),
+    client_weighting=client_weighting,
     wiring=wiring,
-    server=semifl.alternate_training(plan, model, views, wiring.seed),
-    idle_rounds=plan.warmup_rounds,
   )
 
 

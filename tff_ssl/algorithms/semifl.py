@@ -102,25 +102,8 @@ def predict(model, weights, x, *, views, view, seed):
   return found, prediction.forward_passes(x)
 
 
-def build_train(
-  training: templates.LocalTraining,
-  views: protocols.Views,
-  *,
-  label: Callable[[tf.Tensor], Labelling],
-  view: str,
-  client_weighting: str,
-  idle_rounds: int = 0,
-) -> averaging.Train:
-  """Returns what a client does: labels all it has, trains on some of it.
-
-  Args:
-    training: Has the anchors of `FixAndMix`.
-    views: Of which `view` is labelled, 'weak' or 'plain'.
-    label: From the probabilities by the received model, `float32 [n, d]`.
-    view: See above.
-    client_weighting: 'uniform' or 'examples', where `label` gives no weight.
-    idle_rounds: First rounds in which no example is trained on.
-  """
+def _build_train(training, views, label, view, client_weighting, idle_rounds):
+  """Returns what a client does: labels all it has, trains on some of it."""
 
   def train(task):
     found, labelling = predict(
@@ -164,23 +147,53 @@ def build_train(
   return train
 
 
-def alternate_training(
-  server: ServerPlan,
-  model: functional.FunctionalModel,
+def compose(
+  training: templates.LocalTraining,
+  *,
+  data_spec: templates.ClientDataSpec,
   views: protocols.Views,
-  seed: int,
-) -> Callable[..., tff.learning.templates.FinalizerProcess]:
-  """Returns what builds the server's part of a round, as `server` says."""
-  return functools.partial(
-    training_at_server.build_alternate_training,
-    training_at_server.FineTuning.of(
-      server,
-      model,
-      views,
-      statistics=static_statistics.StaticStatistics(model, views),
+  label: Callable[[tf.Tensor], Labelling],
+  view: str,
+  server: ServerPlan,
+  client_weighting: str,
+  wiring: Wiring,
+) -> tff.learning.templates.LearningProcess:
+  """Composes rounds of clients that train on what they label, then the server.
+
+  Args:
+    training: The clients', on examples with a label. The anchors of its
+      objective are a `MixPool`.
+    data_spec: The type of client data.
+    views: Of which `view` is labelled, 'weak' or 'plain'.
+    label: From the probabilities by the received model, `float32 [n, d]`.
+    view: See above.
+    server: The server's whole plan. In its warm-up rounds clients train on
+      nothing.
+    client_weighting: 'uniform' or 'examples', where `label` gives no weight.
+      Whatever is not 'uniform' asks for an aggregator with weights.
+    wiring: As builders take it.
+  """
+  model, idle_rounds = training.model, server.warmup_rounds or 0
+  return averaging.compose(
+    training,
+    train=_build_train(
+      training, views, label, view, client_weighting, idle_rounds
     ),
-    tff.learning.optimizers.build_sgdm(1.0, server.global_momentum),
-    seed=seed,
+    data_spec=data_spec,
+    client_weighting='uniform' if client_weighting == 'uniform' else 'examples',
+    wiring=wiring,
+    server=functools.partial(
+      training_at_server.build_alternate_training,
+      training_at_server.FineTuning.of(
+        server,
+        model,
+        views,
+        statistics=static_statistics.StaticStatistics(model, views),
+      ),
+      tff.learning.optimizers.build_sgdm(1.0, server.global_momentum),
+      seed=wiring.seed,
+    ),
+    idle_rounds=idle_rounds,
   )
 
 
@@ -239,20 +252,15 @@ def build_semifl(
     client_training.over(_CLIENT_TRAINING, optimizer=optimizer),
     templates.Selection('labelled'),
   )
-  plan = server.over(SERVER, optimizer=optimizer)
-  return averaging.compose(
+  return compose(
     training,
-    train=build_train(
-      training,
-      views,
-      label=functools.partial(from_threshold, threshold=threshold),
-      view=pseudo_label_view,
-      client_weighting=client_weighting,
-    ),
     data_spec=data_spec,
+    views=views,
+    label=functools.partial(from_threshold, threshold=threshold),
+    view=pseudo_label_view,
+    server=server.over(SERVER, optimizer=optimizer),
     client_weighting=client_weighting,
     wiring=wiring,
-    server=alternate_training(plan, model, views, wiring.seed),
   )
 
 

@@ -85,40 +85,30 @@ class SharpnessAwareConsistency(Checked):
     del anchors
     strong = self.views.strong(batch['x'], randomness.fold_in(seed, 0))
     of_forward = randomness.fold_in(seed, 1)
-    if not self.sharpness_radius:
-      logits = predict(strong, seed=of_forward)
-      total, metrics = losses.supervised(batch['y'], logits)
-      nothing = (tf.constant(0.0), tf.constant(0.0))
-      return total, collections.OrderedDict(
-        loss=metrics['loss'], sharpness=nothing
-      )
     sure = tf.cast(
-      batch[CONFIDENCE] >= self.sharpness_threshold, tf.float32
-    ) * tf.cast(batch['y'] >= 0, tf.float32)
+      (batch[CONFIDENCE] >= self.sharpness_threshold) & (batch['y'] >= 0),
+      tf.float32,
+    )
     with tf.GradientTape() as tape:
       tape.watch(predict.trainable)
       logits = predict(strong, seed=of_forward)
       of_sure = tf.reduce_sum(
         losses.masked_cross_entropy(batch['y'], logits, sure)
       )
-    neighbour = predict.near(
-      adaptive_perturbation(
+    total, metrics = losses.supervised(batch['y'], logits)
+    sharpness = count = tf.constant(0.0)
+    if self.sharpness_radius:
+      change = adaptive_perturbation(
         predict.trainable,
         tape.gradient(of_sure, predict.trainable),
         self.sharpness_radius,
-      ),
-      strong,
-      of_forward,
-    )
-    divergences = sure * losses.divergence(tf.stop_gradient(logits), neighbour)
-    total, metrics = losses.supervised(batch['y'], logits)
-    count = metrics['loss'][1]
-    sharpness = tf.reduce_sum(divergences)
-    return (
-      total + sharpness / tf.maximum(count, 1.0),
-      collections.OrderedDict(
-        loss=metrics['loss'], sharpness=(sharpness, tf.reduce_sum(sure))
-      ),
+      )
+      neighbour = predict.near(change, strong, of_forward)
+      divergences = losses.divergence(tf.stop_gradient(logits), neighbour)
+      sharpness, count = tf.reduce_sum(sure * divergences), tf.reduce_sum(sure)
+      total += sharpness / tf.maximum(metrics['loss'][1], 1.0)
+    return total, collections.OrderedDict(
+      loss=metrics['loss'], sharpness=(sharpness, count)
     )
 
 
