@@ -299,8 +299,8 @@ ACTIONS = (
   Setting(
     'dry_run',
     bool,
-    'Prepares the data, says what would run and what it would cost, and ends '
-    'without training.',
+    'Prepares the data, says what would run and what it would cost, and ends; '
+    'nothing keeps the few rounds that it times.',
     scope=Scope.NAME,
   ),
   Setting(
