@@ -6,9 +6,16 @@ The first paragraphs of docstrings of four packages, a thousand of each, in
     python -m examples.package_docstrings FOLDER
     python -m experiments.run --process=recommended --dataset=text \
         --data_dir=FOLDER --with_lower_bound --seeds=0,1,2
+
+It is also a data set of its own, which needs no folder:
+
+    python -m experiments.run --process=recommended \
+        --dataset=examples.package_docstrings:SPEC
 """
 
 import ast
+import dataclasses
+import importlib.metadata
 import importlib.util
 import pathlib
 import sys
@@ -16,6 +23,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
+
+from datasets.sources.own import text
+from datasets.sources.source import Source
+from tff_ssl.common import whole_files
 
 PACKAGES = ('matplotlib', 'numpy', 'scipy', 'sklearn')
 _OF_EACH = 1000
@@ -65,7 +76,7 @@ def table(packages=PACKAGES, of_each: int = _OF_EACH) -> pd.DataFrame:
   return pd.concat(parts).sample(frac=1, random_state=0)
 
 
-def main(folder: str) -> None:
+def main(folder: str | pathlib.Path) -> None:
   """Writes the files.
 
   Args:
@@ -75,9 +86,43 @@ def main(folder: str) -> None:
   to_test = int(len(rows) * _SHARE_TO_TEST)
   path = pathlib.Path(folder)
   path.mkdir(parents=True, exist_ok=True)
-  rows[to_test:].to_csv(path / 'train.csv', index=False)
-  rows[:to_test].to_csv(path / 'test.csv', index=False)
+  parts = {'train.csv': rows[to_test:], 'test.csv': rows[:to_test]}
+  for name, part in parts.items():
+    with whole_files.replacing(path / name) as file:
+      part.to_csv(file, index=False)
   print(f'{len(rows) - to_test:,} train and {to_test:,} test texts in {folder}')
+
+
+def load(data_dir: str | None, cache_dir: str) -> Source:
+  """Loads the texts, which are made once for the installed packages.
+
+  Args:
+    data_dir: Not read: the texts come from packages.
+    cache_dir: Where the files are kept.
+  """
+  del data_dir
+  owners = importlib.metadata.packages_distributions()
+  versions = [importlib.metadata.version(owners[name][0]) for name in PACKAGES]
+  folder = pathlib.Path(cache_dir, f'docstrings-{"-".join(versions)}')
+  # It is the last file that `main` writes.
+  if not (folder / 'test.csv').exists():
+    main(folder)
+  return dataclasses.replace(text.load(str(folder), cache_dir), name=SPEC.name)
+
+
+SPEC = dataclasses.replace(
+  text.SPEC,
+  name='docstrings',
+  description='first paragraphs of docstrings: of which package?',
+  builder=load,
+  check_files=lambda data_dir: None,
+  settings=(),
+  derive=None,
+  has_native_split=False,
+  may_lack_labels=False,
+  is_of_user=False,
+  signs=(),
+)
 
 
 if __name__ == '__main__':

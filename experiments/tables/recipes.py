@@ -25,7 +25,10 @@ with nothing behind it has no such flag:
 
 A row with the flags `same_as=TABLE:ROW` reads another measure of the run of
 that row. It has no run of its own, and the same seeds unless it gives others.
-Common flags are not for it.
+Common flags are not for it. With flags behind it, it has a run of its own: with
+the flags of that row and these, written as beside a row `common`:
+
+    mine,same_as=fedlabel_emnist47:fedavg --process=my_module:SPEC
 
 `--recipe=TABLE:ROW` runs a row. TABLE is a name from that folder, or the path
 of a user's own CSV file.
@@ -236,12 +239,17 @@ def _read_common(table, line, is_first) -> dict[str, str]:
       'flags that all rows have and nothing else. Leave these cells empty, or '
       'give an experiment another name.'
     )
+  return _by_name(f'{table}:{_COMMON}', line['flags'])
+
+
+def _by_name(name, text) -> dict[str, str]:
+  """Returns the arguments that other rows take, by name of the flag."""
   arguments = {}
-  for argument in _split(f'{table}:{_COMMON}', line['flags']):
+  for argument in _split(name, text):
     flag = _FLAG.fullmatch(argument)
     if flag is None or not flag[2] or flag[1] in arguments:
       raise UsageError(
-        f'{table}:{_COMMON}: {argument!r} must be --NAME=VALUE, each NAME once.'
+        f'{name}: {argument!r} must be --NAME=VALUE, each NAME once.'
       )
     arguments[flag[1]] = argument
   return arguments
@@ -280,9 +288,11 @@ def _read_row(table, line, common) -> Recipe:
     published = line['published'] and measure.published(line['published'])
   except ValueError as error:
     raise UsageError(f'{table}:{line["row"]}: {cell}={error}.') from None
-  text = line['flags']
-  shares = text.startswith(_SAME_AS)
-  if common is not None and not shares:
+  text, other = line['flags'], None
+  if text.startswith(_SAME_AS):
+    # Common flags are not for it: those of the other row are.
+    other, _, text = text.removeprefix(_SAME_AS).partition(' ')
+  elif common is not None:
     text = _with_common(f'{table}:{line["row"]}', text, common)
   return Recipe(
     table=table,
@@ -290,21 +300,21 @@ def _read_row(table, line, common) -> Recipe:
     flags_text=text,
     published=None if published == '' else published,
     source=line['source'],
-    # No seeds of its own: those of the row whose run it reads.
-    seeds=parse_seeds(line['seeds']) if line['seeds'] or not shares else (),
+    # No seeds of its own: those of the other row.
+    seeds=parse_seeds(line['seeds']) if line['seeds'] or other is None else (),
     note=line['note'],
     measure=measure,
-    same_as=text.removeprefix(_SAME_AS) if shares else None,
+    same_as=other,
   )
 
 
 def _resolved(recipe, read) -> Recipe:
-  """Returns a row that reads another's run, with what it has from that."""
+  """Returns a row that names another, with what it has from that."""
   table, _, row = recipe.same_as.rpartition(':')
+  given = f'{recipe.name}: flags={_SAME_AS + recipe.same_as!r}'
   if not table or not _ROW_NAME.fullmatch(row):
     raise UsageError(
-      f'{recipe.name}: flags={recipe.flags_text!r} must be '
-      f'{_SAME_AS}TABLE:ROW and nothing else.'
+      f'{given} must be {_SAME_AS}TABLE:ROW, and behind it nothing or flags.'
     )
   if table.endswith('.csv'):
     # Relative to the table that names it, from wherever that is read.
@@ -314,20 +324,22 @@ def _resolved(recipe, read) -> Recipe:
     known = {other.name: other for other in read(table).values()}
     command_line.check_name('recipe', f'{table}:{row}', known)
   except UsageError as error:
-    raise UsageError(
-      f'{recipe.name}: flags={recipe.flags_text!r} names no row: {error}'
-    ) from error
+    raise UsageError(f'{given} names no row: {error}') from error
   other = known[f'{table}:{row}']
   if other.same_as is not None:
     raise UsageError(
-      f'{recipe.name}: flags={recipe.flags_text!r} names a row without a run '
-      f'of its own: name {other.same_as}, which that one reads.'
+      f'{given} names a row that is {_SAME_AS}{other.same_as} itself: name '
+      'that one.'
     )
+  own, text = recipe.flags_text, other.flags_text
+  if own:
+    by_name = _by_name(f'{given}, {other.name}', text)
+    text = _with_common(recipe.name, own, by_name)
   return dataclasses.replace(
     recipe,
-    flags_text=other.flags_text,
+    flags_text=text,
     seeds=recipe.seeds or other.seeds,
-    same_as=other.name,
+    same_as=None if own else other.name,
   )
 
 

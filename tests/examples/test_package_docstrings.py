@@ -30,3 +30,10 @@ def test_a_run_reads_it(tmp_path, monkeypatch):
     'text', data_dir=str(tmp_path / 'texts'), cache_dir='unused'
   )
   assert source.class_names == ('absl', 'etils')
+  with_own_name = package_docstrings.load(None, str(tmp_path / 'cache'))
+  assert with_own_name.name == package_docstrings.SPEC.name
+  assert with_own_name.version == source.version
+  # From the files that it has made.
+  monkeypatch.setattr(package_docstrings, 'table', None)
+  again = package_docstrings.load(None, str(tmp_path / 'cache'))
+  assert again.digests() == with_own_name.digests() == source.digests()

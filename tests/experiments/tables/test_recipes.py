@@ -173,7 +173,7 @@ def test_refusals(given, message, refusal):
     ((f'a,{ROW} --tau=1,,,0,',), 'own.csv:a cannot be read: --tau is no flag'),
     ((f"a,{ROW} --model='x,,,0,",), 'own.csv:a cannot be read: No closing'),
     # A row that names itself.
-    (('a,same_as=own.csv:a,,,,',), 'without a run of its own'),
+    (('a,same_as=own.csv:a,,,,',), 'that is same_as=own.csv:a itself'),
     ((f'a,{ROW},,,0,', COMMON), "'common' of .*own.csv must be the first"),
     ((COMMON, COMMON), "'common' of .*own.csv must be the first"),
     ((f'common,{ROW},0.5,,0,',), "'common' .* has published, seeds: .* name"),
@@ -297,21 +297,46 @@ def test_rows_that_read_the_run_of_another(table):
   assert recipes.facts(made) == recipes.facts(plain)
 
 
+def test_a_row_with_the_flags_of_another_and_its_own(table):
+  path = table(COMMON, 'a,--momentum=0.5,0.9,,"0,2",')
+  other = table(
+    'common,--num_groups=7,,,,',
+    'b,same_as=own.csv:a --process=fedavg_ssfl --server_warmup_rounds=,,,,',
+    'c,same_as=own.csv:a --momentum=0.25 --num_groups=3,,,1,',
+    name='other.csv',
+  )
+  a, (b, c) = recipes.load(path)['a'], recipes.load(other).values()
+  expected = {**a.flags(), 'process': 'fedavg_ssfl'}
+  del expected['server_warmup_rounds']
+  assert b.flags() == expected
+  assert c.flags() == {**a.flags(), 'momentum': 0.25, 'num_groups': 3}
+  assert (b.seeds, c.seeds) == ((0, 2), (1,))
+  assert (b.published, b.same_as, b.run_name) == (None, None, f'{other}:b')
+  made = recipes.make({'recipe': b.name})
+  assert made.run_dir == 'runs/other/b_seed0'
+  assert recipes.changes(made) == {}
+
+
 @pytest.mark.parametrize(
   'cell, message',
   [
-    ('same_as=own.csv:a --momentum=0.5', 'same_as=TABLE:ROW and nothing else'),
-    ('same_as=a', 'same_as=TABLE:ROW and nothing else'),
-    ('same_as=', 'same_as=TABLE:ROW and nothing else'),
+    ('same_as=a', 'must be same_as=TABLE:ROW, and behind it nothing or flags'),
+    ('same_as=', 'must be same_as=TABLE:ROW'),
+    ('same_as= --momentum=0.5', 'must be same_as=TABLE:ROW'),
+    ('same_as=own.csv:a momentum=0.5', "cannot be read: 'momentum=0.5' is no"),
+    ('same_as=own.csv:a --momentun=1', 'cannot be read: --momentun is no flag'),
+    ("same_as=own.csv:a --model='x", 'cannot be read: No closing'),
+    ('same_as=own.csv:c --momentum=1', "own.csv:c: '--views' must be --NAME=V"),
     ('--momentum=0.5 same_as=own.csv:a', "'same_as=own.csv:a' is no flag"),
     ('same_as=own.csv:aa', "names no row: .* Did you mean '.*own.csv:a'"),
     ('same_as=none.csv:a', 'names no row: .*none.csv cannot be read'),
     ('same_as=ssfl_tabel2:c10_s2', "names no row: .* mean 'ssfl_table2'"),
-    ('same_as=own.csv:b', 'without a run of its own: name .*own.csv:a, which'),
+    ('same_as=own.csv:b', 'a row that is same_as=own.csv:a itself: name that'),
   ],
 )
 def test_refused_readings(table, cell, message):
-  table(f'a,{ROW},,,0,', 'b,same_as=own.csv:a,,,,')
+  same = 'b,same_as=own.csv:a,,,,'
+  table(f'a,{ROW},,,0,', same, f'c,{ROW} --views auto,,,0,')
   other = table(f'r,{cell},,,0,', name='other.csv')
   with pytest.raises(flags.UsageError, match=message) as caught:
     recipes.make({'recipe': f'{other}:r'})
