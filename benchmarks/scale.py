@@ -87,8 +87,10 @@ def _build(num_clients, folder):
 def _open(store, num_clients, clients_per_round):
   before = _mib()
   began = time.perf_counter()
-  assert store.is_sound()
+  is_sound = store.is_sound()
   opened = time.perf_counter() - began
+  if not is_sound:
+    raise RuntimeError(f'{store.path} is damaged: run the benchmark again.')
   after = _mib()
   draws = [
     _seconds(_sample, num_clients, clients_per_round, round_num)

@@ -124,7 +124,8 @@ def _run(values, arguments: list[str]) -> int:
       )
   try:
     table = predict(pathlib.Path(model).expanduser(), files)
-    values.found['predictions'] = table.to_dict('records')
+    if values.json:
+      values.found['predictions'] = table.to_dict('records')
     if output is None:
       sys.stdout.write(_as_csv(table))
       return 0

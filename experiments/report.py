@@ -210,8 +210,10 @@ def _run(values, run_dirs: list[str]) -> int:
         raise UsageError(f'--{name}={path} must end with {ending}.')
       files[name] = pathlib.Path(path)
   output = pathlib.Path(values.output) if values.output else None
-  more = {'curves': curves, 'against': values.against, 'found': values.found}
-  report([pathlib.Path(run) for run in run_dirs], output, **more, **files)
+  more = {'curves': curves, 'against': values.against, **files}
+  if values.json:
+    more['found'] = values.found
+  report([pathlib.Path(run) for run in run_dirs], output, **more)
   return 0
 
 

@@ -275,7 +275,8 @@ def _report(readings, values) -> None:
     if against not in {None, *(group.name for group in groups)}:
       print(f'No run of {against} is finished: no differences to it yet.')
       against = None
-    report.write(groups, output, against=against, found=values.found)
+    found = values.found if values.json else None
+    report.write(groups, output, against=against, found=found)
     print(
       f'\nWritten to {output}.csv, .md, .png, _curves.csv and, where figures '
       'are published, _published.png.'

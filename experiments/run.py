@@ -41,6 +41,8 @@ def _run(given: dict[str, object], found: dict[str, object]) -> int:
     if given.get('list'):
       _list(found)
       return 0
+    if 'seeds' in given and given.get('dry_run'):
+      return _try_out_seeds(given, found)
     has_bound = given.get('with_lower_bound') and not given.get('dry_run')
     if 'seeds' in given or has_bound:
       from experiments.tables import seeds
@@ -83,6 +85,20 @@ def _run(given: dict[str, object], found: dict[str, object]) -> int:
     if isinstance(error, BrokenPipeError) and command_line.is_unread():
       raise  # `command_line.run` ends the process.
     return _complain(error, _FAILED)
+
+
+def _try_out_seeds(given, found) -> int:
+  """Says what the run of each seed would do, until one is refused."""
+  from experiments.tables import seeds
+
+  documents = []
+  for one in seeds.plan(given):
+    print(f'--- {one.name}: {one.settings.run_dir}', flush=True)
+    documents.append({})
+    if exit_code := _run(one.given, documents[-1]):
+      return exit_code
+  found['runs'] = documents
+  return 0
 
 
 def _help(given: dict[str, object]) -> None:

@@ -3,6 +3,7 @@
 import math
 import os
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import tree
@@ -14,6 +15,8 @@ from experiments.running import participants
 
 # A round that would take longer is not timed whole.
 _LONGEST_ROUND_S = 30.0
+# The clients of a round may be few or none by chance.
+_DRAWS = 9
 
 
 def measure(
@@ -32,9 +35,7 @@ def measure(
     lambda path, value: np.int32(begin) if path[-1] == 'round' else value,
     opened.process.initialize(),
   )
-  nobody_yet = participants.Participation()
-  keys = cohorts.draw(begin, participation=nobody_yet).keys
-  per_round = _of_a_round(opened.process, state, keys)
+  per_round = _of_a_round(opened.process, state, typical_keys(cohorts, begin))
   test = opened.data.source.test
   evaluate = evaluation.Evaluator(opened.model, opened.views, test)
   weights = opened.over_data.read_model_weights(state)
@@ -42,6 +43,18 @@ def measure(
   evaluations = math.ceil(rounds_left / settings.rounds_per_evaluation)
   whole = rounds_left * per_round + evaluations * _timed(evaluate, weights)
   return {'seconds_per_round': per_round, 'hours': whole / 3600}
+
+
+def typical_keys(
+  cohorts: participants.Cohorts, round_num: int
+) -> Sequence[np.ndarray]:
+  """Returns the clients of the draw of median size, among several."""
+  nobody_yet = participants.Participation()
+  draws = [
+    cohorts.draw(round_num, attempt, participation=nobody_yet).keys
+    for attempt in range(_DRAWS)
+  ]
+  return sorted(draws, key=len)[_DRAWS // 2]
 
 
 def _of_a_round(process, state, keys) -> float:

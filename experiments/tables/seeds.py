@@ -91,7 +91,15 @@ def run(given: dict[str, object], found: dict[str, object]) -> int:
 
   Prints what the finished runs gave, puts it in `found`, and returns the exit
   code.
+
+  Raises:
+    UsageError: If something else than to train them is asked for.
   """
+  if form := given.get('export_form'):
+    raise UsageError(
+      f'--export_form={form} holds the process of one run: leave out --seeds '
+      f'and --{lower_bound.FLAG}.'
+    )
   has_bounds = given.get(lower_bound.FLAG)
   if 'seeds' not in given:
     runs = [lower_bound.plan(given)]

@@ -174,6 +174,19 @@ def test_a_dry_run(tmp_path, cache, capsys):
 
 
 @pytest.mark.runs
+def test_a_dry_run_of_seeds(tmp_path, cache, capsys):
+  arguments = (*SMALL, '--process=fedavg', f'--run_dir={tmp_path}/a', cache)
+  arguments = (*arguments, '--seeds=3,5', '--dry_run')
+  document = printed(run.main, capsys, *arguments)
+  check(document, f'{_RUN} --seeds --dry_run')
+  of_a_run, _ = documented(_RUN)
+  for seed, each in zip((3, 5), document['runs'], strict=True):
+    check(each, f'{_RUN} --dry_run', of_a_run)
+    assert each['flags']['seed'] == seed
+  assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.runs
 def test_a_dry_run_that_fails_prints_no_document(
   tmp_path, cache, capsys, monkeypatch
 ):
@@ -196,6 +209,7 @@ def test_a_refused_run_prints_no_document(tmp_path, capsys):
 
 def test_lists_of_a_run(capsys):
   document = printed(run.main, capsys, '--list')
+  check(document, f'{_RUN} --list')
   assert (
     'grouping' in document['processes'] and 'digits' in document['data_sets']
   )
