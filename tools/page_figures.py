@@ -13,7 +13,8 @@ A figure stands in a slot. A comment before it says how it is made:
   * `<!--! EXPRESSION -->` makes nothing, but must be true.
   * `<!--: STATEMENTS -->` names what the page uses, anywhere on it.
 
-They are Python with the names of `tools.stored_results.NAMES` and no others.
+They are Python with the names of `tools.stored_results.NAMES` and of
+`tools.leaderboard.NAMES`, and no others.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from experiments.config import command_line
-from tools import stored_results
+from tools import leaderboard, stored_results
 
 ROOT = pathlib.Path(__file__).parents[1]
 # A figure and what it holds, or statements or a claim, or a piece of these.
@@ -58,7 +59,7 @@ def fill(page: str, name: str) -> tuple[str, Sequence[str]]:
     PageError: If slots cannot be filled, or claims are not true; it names the
       lines of the file `name`.
   """
-  names = {'__builtins__': {}, **stored_results.NAMES}
+  names = {'__builtins__': {}, **stored_results.NAMES, **leaderboard.NAMES}
   stale, errors = [], []
 
   def attempt(slot: re.Match, act: Callable) -> str:
