@@ -10,6 +10,7 @@ the sum above `_MINUTES` is printed as a comment.
 import pathlib
 import re
 import subprocess
+from inspect import ismodule
 
 from tff_ssl import algorithms
 
@@ -38,7 +39,7 @@ _TOUCHED = (
   (r'(tests/)?(experiments|datasets)/', 'runs'),
   (r'(tests/)?tff_ssl/', 'parts'),
 )
-_PAGE = re.compile(r'(?:tests/)?tff_ssl/algorithms/(?:test_)?(\w+)\.py$')
+_PAGE = re.compile(r'(tests/)?tff_ssl/algorithms/(?:test_)?(\w+)\.py$')
 
 
 def _git(*arguments):
@@ -56,15 +57,22 @@ def changed_paths() -> list[str]:
   return _git('diff', '--name-only', base).splitlines()
 
 
-def processes_of(page: str) -> list[str]:
-  """Names of the processes that a page of `tff_ssl/algorithms` makes."""
-  module = getattr(algorithms, page, None)
-  own = algorithms.records(module)
-  return [
-    name
-    for name, spec in algorithms.PROCESSES.items()
-    if spec in own or spec.builder.__module__ == f'tff_ssl.algorithms.{page}'
-  ]
+def processes_of(page: str, with_users: bool = True) -> list[str]:
+  """Names of the processes of a page of `tff_ssl/algorithms`.
+
+  With users, also of the pages that import it, maybe by way of others.
+  """
+  modules = [each for each in vars(algorithms).values() if ismodule(each)]
+  found = [getattr(algorithms, page, None)]
+  for one in found if with_users and algorithms.records(found[0]) else ():
+    # `found` grows meanwhile.
+    found += [
+      other
+      for other in modules
+      if any(value is one for value in vars(other).values())
+      and other not in found
+    ]
+  return [spec.name for own in found for spec in algorithms.records(own)]
 
 
 def touched(paths) -> tuple[list[str], list[str]]:
@@ -72,7 +80,7 @@ def touched(paths) -> tuple[list[str], list[str]]:
   targets, processes = [], []
   for path in paths:
     page = _PAGE.match(path)
-    if page and (names := processes_of(page[1])):
+    if page and (names := processes_of(page[2], with_users=not page[1])):
       processes += names
       continue
     for pattern, target in _TOUCHED:

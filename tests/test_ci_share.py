@@ -22,7 +22,8 @@ def share():
 @pytest.mark.parametrize(
   'path, target',
   [
-    ('tff_ssl/algorithms/fednova.py', 'test-contract NAMES=fednova'),
+    ('tff_ssl/algorithms/flfl.py', 'test-contract NAMES=flfl'),
+    ('tff_ssl/algorithms/semifl.py', 'test-contract NAMES=flfl,semifl'),
     ('tests/tff_ssl/algorithms/test_semifl.py', 'test-contract NAMES=semifl'),
     (
       'tff_ssl/algorithms/own_models.py',
@@ -49,6 +50,9 @@ def test_what_is_touched_is_run(share, path, target):
 def test_a_page_that_others_build_on_asks_for_them_too(share):
   names = share.processes_of('fed_avg')
   assert {'fedavg', 'fedprox_uda', 'fsl'} <= set(names) <= set(PROCESSES)
+  assert 'sage' in names  # By way of fedlabel.
+  assert 'sage' in share.processes_of('fedlabel')
+  assert 'fedlabel' not in share.processes_of('sage')
   assert share.processes_of('process_spec') == []
 
 

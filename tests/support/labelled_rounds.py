@@ -13,10 +13,10 @@ from tff_ssl.models import functional
 
 _FEATURES, _CLASSES, SIZE = 4, 3, 12
 RATE = 0.5
-SPEC = federations.data_spec((_FEATURES,), true_labels=True, in_context=True)
+_SPEC = federations.data_spec((_FEATURES,), true_labels=True, in_context=True)
 
 
-def linear(norm=False):
+def _linear(norm):
   def build():
     layers = tf.keras.layers
     head = [layers.BatchNormalization()] if norm else []
@@ -40,6 +40,24 @@ SERVER = arrays(100)
 def server_data():
   return tf.data.Dataset.from_tensors(
     collections.OrderedDict(x=SERVER[0], y=SERVER[1])
+  )
+
+
+def builder(process, **more):
+  """Returns a builder of rounds with one step, of all examples at once."""
+  sgd = tff.learning.optimizers.build_sgdm(RATE)
+  own = {
+    'client_optimizer': sgd,
+    'server_optimizer': sgd,
+    'batch_size': SIZE,
+    'local_epochs': 1,
+    'server_batch_size': SIZE,
+    'server_epochs': 1,
+    'server_data': server_data,
+    'data_spec': _SPEC,
+  }
+  return federations.builder(
+    process, lambda norm: _linear(norm == 'batch'), **{**own, **more}
   )
 
 

@@ -10,13 +10,11 @@ from labelled_rounds import (
   RATE,
   SERVER,
   SIZE,
-  SPEC,
   arrays,
   assert_weights,
   begin,
+  builder,
   client,
-  linear,
-  server_data,
   start,
   step,
 )
@@ -26,21 +24,12 @@ from tff_ssl.augmentation import views
 
 _THRESHOLD = 0.6
 
-build = federations.builder(
+build = builder(
   'semifl',
-  lambda norm: linear(norm == 'batch'),
   threshold=_THRESHOLD,
   mixup_weight=0.0,
-  client_optimizer=tff.learning.optimizers.build_sgdm(RATE),
   # Fresh each round, and so without effect on the one step of a round.
   server_optimizer=tff.learning.optimizers.build_sgdm(RATE, 0.9),
-  # One step on all examples: their order does not matter.
-  batch_size=SIZE,
-  local_epochs=1,
-  server_batch_size=SIZE,
-  server_epochs=1,
-  server_data=server_data,
-  data_spec=SPEC,
 )
 
 
