@@ -37,6 +37,12 @@ COMMAND = side_commands.Command(
   (
     side_commands.TABLE,
     side_commands.ROWS,
+    Setting(
+      'add_rows',
+      str,
+      'CSV file with more rows, such as those of a process of your own, on the '
+      'data of rows of the table (same_as=TABLE:ROW).',
+    ),
     side_commands.like(
       'seeds', 'Seeds, such as 0,1,2; by default those of each row.'
     ),
@@ -76,6 +82,7 @@ COMMAND = side_commands.Command(
 def plan(
   table: str,
   *,
+  add_rows: str | None = None,
   rows: tuple[str, ...] | None = None,
   seeds: tuple[int, ...] | None = None,
   scale: float = 1.0,
@@ -87,9 +94,10 @@ def plan(
 
   The runs of the first seed of all rows come first. Rows that share a run have
   the same `ChildRun`. `folders` are those of `folders_of`; `changed` has flags
-  by row, which replace those of its recipe.
+  by row, which replace those of its recipe. `add_rows` is the path of a file
+  with more rows.
   """
-  known = recipes.load(table)
+  known = recipes.load_with(table, add_rows)
   for row in rows or ():
     command_line.check_name('rows', row, known)
   changed = changed or {}
@@ -136,10 +144,10 @@ def _list_tables() -> list[dict[str, object]]:
   return found
 
 
-def _list_rows(table: str) -> list[dict[str, object]]:
+def _list_rows(known: Mapping[str, recipes.Recipe]) -> list[dict[str, object]]:
   """Prints the rows of a table, and returns what `--json` prints."""
   found = []
-  rows = recipes.load(table).values()
+  rows = known.values()
   width = max(len(recipe.row) for recipe in rows)
   print(f'{"row":{width}}  published  seeds   hours  source')
   for recipe in rows:
@@ -196,16 +204,16 @@ def main(argv: list[str]) -> int:
 
 def _run(values, arguments) -> int:
   del arguments  # There are none.
-  if values.list:
-    if values.table is None:
-      values.found['tables'] = _list_tables()
-    else:
-      values.found['rows'] = _list_rows(values.table)
+  if values.list and values.table is None:
+    values.found['tables'] = _list_tables()
     return 0
   if values.table is None:
     raise UsageError('--table is missing; --list names what there is.')
+  known = recipes.load_with(values.table, values.add_rows)
+  if values.list:
+    values.found['rows'] = _list_rows(known)
+    return 0
   rows = values.rows and tuple(values.rows.split(','))
-  known = recipes.load(values.table)
   if values.against is not None:
     command_line.check_name('against', values.against, rows or known)
   changed = None
@@ -213,6 +221,7 @@ def _run(values, arguments) -> int:
     changed = tuning.read(values.tuned, known, rows or tuple(known))
   readings = plan(
     values.table,
+    add_rows=values.add_rows,
     rows=rows,
     changed=changed,
     seeds=values.seeds and recipes.parse_seeds(values.seeds),
@@ -262,7 +271,8 @@ def _report(readings, values) -> None:
   if finished:
     scaled = '' if values.scale == 1 else f'_scale{values.scale:g}'
     tuned = '' if values.tuned is None else '_tuned'
-    stem = pathlib.Path(values.table).stem + tuned + scaled
+    paths = filter(None, (values.table, values.add_rows))
+    stem = '_'.join(pathlib.Path(path).stem for path in paths) + tuned + scaled
     output = pathlib.Path(values.runs_dir).expanduser() / stem
     groups = run_groups.of_recipes(
       [

@@ -168,6 +168,48 @@ def load(table: str) -> dict[str, Recipe]:
   }
 
 
+def load_with(table: str, add_rows: str | None) -> dict[str, Recipe]:
+  """Returns the rows of a table, and behind them those of a file of one's own.
+
+  Args:
+    add_rows: The path of a table of recipes, each of them on the data of a row
+      of `table`; `None` for no such file.
+  """
+  known = load(table)
+  if add_rows is None:
+    return known
+  given = f'--add_rows={add_rows}'
+  if not add_rows.endswith('.csv'):
+    raise UsageError(f'{given} must be the path of a CSV file.')
+  try:
+    added = load(add_rows)
+    data_of = {_data(recipe) for recipe in known.values()}
+    strange = [row for row in added if _data(added[row]) not in data_of]
+  except UsageError as error:
+    raise UsageError(f'{given}: {error}') from error
+  if taken := sorted(known.keys() & added.keys()):
+    raise UsageError(
+      f'{given}: {table} has a row {taken[0]!r} of its own: rename yours.'
+    )
+  if strange:
+    raise UsageError(
+      f'{given}: no row of {table} has the data and the labels of '
+      f'{strange[0]!r}: begin its flags with {_SAME_AS}{table}:ROW.'
+    )
+  return known | added
+
+
+def _data(recipe) -> frozenset[tuple[str, object]]:
+  """Returns the flags that say who has which examples and labels."""
+  given = recipe.flags()
+  rows = catalogue.first_rows(given)
+  return frozenset(
+    (name, value)
+    for name, value in given.items()
+    if rows[name].heading in ('data', 'partition') and name != 'process'
+  )
+
+
 def read_csv(
   path: pathlib.Path, what: str
 ) -> tuple[tuple[str, ...], list[dict[str | None, Any]]]:

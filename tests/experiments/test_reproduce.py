@@ -172,6 +172,28 @@ def test_rows_that_share_a_run_plan_it_once(table):
   assert [run.given for _, run in own] == [plan[0][1].given, plan[2][1].given]
 
 
+def test_a_process_of_ones_own_enters_a_table(tmp_path, capsys):
+  own = '--process=examples.own_algorithm:SPEC'
+  header = TABLE.partition('\n')[0]
+  path = tmp_path / 'mine.csv'
+  base = 'leaderboard_clients:texts_p10_fedavg'
+  path.write_text(f'{header}\nsparse,same_as={base} {own},,,,\n')
+  argv = ['--table=leaderboard_clients', f'--add_rows={path}']
+  assert reproduce.main(['reproduce', '--list', *argv]) == 0
+  *_, last = capsys.readouterr().out.split('Hours are')[0].splitlines()
+  assert last.split()[:2] == ['sparse', '0,1,2']
+  rows = ('sparse', 'texts_p10_fedavg')
+  plan = reproduce.plan(
+    'leaderboard_clients', add_rows=str(path), rows=rows, seeds=(1,)
+  )
+  ours, theirs = (run.settings.used for _, run in plan)
+  differ = {k for k in ours.keys() | theirs if ours.get(k) != theirs.get(k)}
+  assert {'process', 'recipe', 'run_dir', 'sent_share'} <= differ
+  same = {'dataset', 'mask_ratio', 'num_clients', 'partition', 'total_rounds'}
+  assert not differ & same
+  assert ours['run_dir'] == 'runs/mine/sparse_seed1'
+
+
 def test_list_names_every_table(capsys):
   assert reproduce.main(['reproduce', '--list']) == 0
   out = capsys.readouterr().out

@@ -343,6 +343,37 @@ def test_refused_readings(table, cell, message):
   assert 'other.csv:r' in str(caught.value)
 
 
+def test_rows_of_ones_own_stand_behind_those_of_a_table(table):
+  path = table(f'a,{ROW} --server_examples=50,,,"0,1",')
+  mine = table('b,same_as=own.csv:a --process=fedavg_ssfl,,,,', name='mine.csv')
+  assert list(recipes.load_with(path, None)) == ['a']
+  rows = recipes.load_with(path, mine)
+  assert list(rows) == ['a', 'b']
+  assert (rows['b'].name, rows['b'].seeds) == (f'{mine}:b', (0, 1))
+
+
+@pytest.mark.parametrize(
+  'line, message',
+  [
+    (None, 'must be the path of a CSV file'),
+    ('b,same_as=own.csv:b,,,,', 'mine.csv:b: .* names no row'),
+    (f'a,{ROW},,,0,', "has a row 'a' of its own: rename yours"),
+    # Other labels than those of any row; other flags may differ.
+    (f'b,{ROW},,,0,', "the data and the labels of 'b': begin its flags with s"),
+    ('b,same_as=own.csv:a --server_examples=60,,,,', "the labels of 'b'"),
+    ('b,same_as=own.csv:a --noniid_r=0.5,,,,', "the labels of 'b'"),
+    ('b,same_as=own.csv:a --tau=1,,,,', '--tau is no flag'),
+  ],
+)
+def test_refused_rows_of_ones_own(table, tmp_path, line, message):
+  path = table(f'a,{ROW} --server_examples=50,,,0,')
+  added = str(tmp_path)
+  if line is not None:
+    added = table(line, name='mine.csv')
+  with pytest.raises(UsageError, match=f'^--add_rows={added}.*{message}'):
+    recipes.load_with(path, added)
+
+
 @pytest.mark.parametrize('text', ['', '1,', '1,1', 'a', '-1', '0 1', '1,01'])
 def test_refused_seeds(text):
   with pytest.raises(flags.UsageError, match=f'--seeds={text}'):
