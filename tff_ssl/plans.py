@@ -9,7 +9,7 @@ takes. TensorFlow is imported when it is first needed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar
 
 from etils import epy
@@ -28,7 +28,10 @@ _CHECKED = (*shared.LOCAL, shared.LABELLED_BATCH_SIZE, shared.CLIENT_MOMENTUM)
 
 _Plan = TypeVar('_Plan', bound='TrainingPlan')
 
-CORRUPTIONS = ('nan', 'exploding', 'flipped_labels', 'flipped_signs', 'stale')
+CORRUPTIONS = (
+  *('nan', 'overflow', 'exploding'),
+  *('flipped_labels', 'flipped_signs', 'stale'),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,8 +295,9 @@ class Corruption:
   A client of weight 0 sends what a sound one does.
 
   Attributes:
-    kind: 'nan': its change of the model is not a number. 'exploding': it is
-      1e6 times as large. 'flipped_signs': it points the other way.
+    kind: 'nan': its change of the model is not a number. 'overflow': it is 1e25
+      times as large, a finite change whose norm is not. 'exploding': it is 1e6
+      times as large. 'flipped_signs': it points the other way.
       'flipped_labels': it trains with the label L - 1 - y in the place of y, as
       in Fang et al. (arXiv 1911.11815), Section V-A. 'stale': it trains from
       the first model of the run in every round.
@@ -345,7 +349,8 @@ class Wiring:
       by default there is none. A larger one becomes this one, so that a client
       that claims many examples moves the mean no more than one that has them.
     corruption: What goes wrong at corrupt clients, in a simulation
-      (`tff_ssl.Corruption`); by default nothing.
+      (`tff_ssl.Corruption`); by default nothing. Of several, the first is what
+      goes wrong where the client's context has `corrupt=1`, and so on.
 
   Raises:
     TypeError: If the distributor or the aggregator is something else.
@@ -363,7 +368,7 @@ class Wiring:
   ema_decay: float | None = None
   min_group_size: int = 1
   max_client_weight: float | None = None
-  corruption: Corruption | None = None
+  corruption: Corruption | Sequence[Corruption] | None = None
 
   def __post_init__(self):
     if self.ema_decay is not None:

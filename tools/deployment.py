@@ -37,7 +37,6 @@ COMMAND = (
 
 # The plain mean is what processes are built with otherwise.
 AGGREGATORS = tuple(name for name in recommended.AGGREGATORS if name != 'mean')
-_VALUES = {'noise_multiplier': 0.01, 'clip_norm': 1.0, 'trimmed_share': 0.1}
 _YES, _NO = 'yes', '-'
 
 
@@ -82,19 +81,7 @@ def measure(name: str) -> Mapping[str, str]:
 
 def _run_with(problem: TinyProblem, name: str):
   """Runs a round with an aggregator; returns the process."""
-  spec = recommended.AGGREGATORS[name]
-  overrides: dict[str, Any] = {
-    'model_aggregator': recommended.recommended_aggregator(
-      name,
-      clients_per_round=len(CLIENT_SIZES),
-      **{s.name: _VALUES[s.name] for s in spec.settings},
-    )
-  }
-  if spec.is_secure:
-    overrides['metrics_aggregator'] = recommended.CLIENT_METRICS['secure']
-  if problem.spec.takes('client_weighting') and not spec.is_weighted:
-    overrides['client_weighting'] = 'uniform'
-  process = problem.build(**overrides)
+  process = problem.build(**problem.aggregation(name, len(CLIENT_SIZES)))
   state = process.next(process.initialize(), problem.clients()).state
   for value in tf.nest.flatten(process.get_model_weights(state)):
     tf.debugging.assert_all_finite(value, 'The model must stay finite.')

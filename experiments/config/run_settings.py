@@ -382,9 +382,10 @@ TAKING_PART = (
     'corrupt',
     str,
     'What goes wrong at corrupt clients: their change of the model is no '
-    'number (nan), 1e6 times as large (exploding), or points the other way '
-    '(flipped_signs); they train with the label L - 1 - y in the place of y '
-    '(flipped_labels), or from the first model of the run (stale).',
+    'number (nan), so large that its norm is none (overflow), 1e6 times as '
+    'large (exploding), or points the other way (flipped_signs); they train '
+    'with the label L - 1 - y in the place of y (flipped_labels), or from the '
+    'first model of the run (stale).',
     default='none',
     choices=('none', *plans.CORRUPTIONS),
     used_when=(_CLIENTS_TRAIN,),

@@ -117,8 +117,12 @@ class ClientFaults:
 
 
 def append(
-  key: np.ndarray, corrupt: bool = False, work: int = _ALL_STEPS
+  key: np.ndarray, corrupt: int = 0, work: int = _ALL_STEPS
 ) -> np.ndarray:
-  """Returns a key with `FAULT_FIELDS` at its end; `work` is in percent."""
+  """Returns a key with `FAULT_FIELDS` at its end.
+
+  `corrupt` is 1 of a corrupt client, or the number of what goes wrong there;
+  `work` is in percent.
+  """
   length = len(client_sampling.KEY_FIELDS)
   return np.concatenate([key[:length], [corrupt, work]]).astype(np.int32)

@@ -35,7 +35,8 @@ examples. A client with fewer than M sets has rows of zeros at the end.
 
 With faults, which only a simulation has, `corrupt` is 1 for a client whose
 message or data go wrong (`tff_ssl.Corruption`) and 0 for others, and `work` is
-the share of its local steps that a client gets done, in percent.
+the share of its local steps that a client gets done, in percent. Where several
+things go wrong, `corrupt` says which: 1 for the first of them.
 """
 
 import collections

@@ -5,6 +5,7 @@ counted. What is wrong and finite has to be borne by the aggregator.
 """
 
 import collections
+from collections.abc import Sequence
 from typing import TypeVar
 
 import tensorflow as tf
@@ -16,7 +17,12 @@ from tff_ssl.templates import client_data, client_task
 Structure = TypeVar('Structure')
 
 # What a corrupt client multiplies its change of the model with.
-_FACTORS = {'nan': float('nan'), 'exploding': 1e6, 'flipped_signs': -1.0}
+_FACTORS = {
+  'nan': float('nan'),
+  'overflow': 1e25,
+  'exploding': 1e6,
+  'flipped_signs': -1.0,
+}
 
 
 def all_finite(structure) -> tf.Tensor:
@@ -90,7 +96,7 @@ def if_finite(new: Structure, old: Structure) -> Structure:
 
 def with_corrupt_clients(
   local_update: client_task.LocalWork,
-  corruption: Corruption,
+  corruption: Corruption | Sequence[Corruption],
   data_spec: client_data.ClientDataSpec,
   initial: compat.Computation,
 ) -> client_task.LocalWork:
@@ -104,10 +110,18 @@ def with_corrupt_clients(
       'corruption needs client data that say who is corrupt: use '
       'ClientDataSpec(..., in_context=True, has_faults=True).'
     )
+  kinds = [corruption] if isinstance(corruption, Corruption) else corruption
+  for number, kind in enumerate(kinds, 1):
+    local_update = _corrupted(local_update, kind, number, initial)
+  return local_update
+
+
+def _corrupted(local_update, corruption, number, initial):
+  """Returns the update of clients, corrupt where `corrupt` is the number."""
   factor = _FACTORS.get(corruption.kind, 1.0)
 
   def corrupted(task):
-    is_corrupt = tf.equal(task.corrupt, 1)
+    is_corrupt = tf.equal(task.corrupt, number)
     if corruption.kind == 'stale':
       task = task._replace(weights=choose(is_corrupt, initial(), task.weights))
     elif corruption.kind == 'flipped_labels':

@@ -1,6 +1,7 @@
 """Checks that a process keeps the promises of every process of tff_ssl.
 
     python -m tff_ssl.testing my_module:SPEC [--checks=NAME,NAME]
+    python -m tff_ssl.testing.faults my_module:SPEC    # what failing clients do
 
 SPEC is a tff_ssl.ProcessSpec in my_module.py, in this folder or on PYTHONPATH.
 The process is trained on tiny data, which takes a minute or a few. If it needs
@@ -10,33 +11,20 @@ Exit code: 0 if the process keeps all promises, 1 if it breaks one, 2 if the
 checks cannot run.
 """
 
-import argparse
-import difflib
 import inspect
-import logging
-import os
-import sys
 import time
 from collections.abc import Sequence
 
 from tff_ssl import algorithms
-from tff_ssl.common import user_modules
-from tff_ssl.testing import CHECKS, TinyProblem, check_exceptions, run_check
+from tff_ssl.testing import CHECKS, TinyProblem, command_line, run_check
 
 
 def main(argv: Sequence[str]) -> int:
   """Runs the command line `argv`, the program first; returns the exit code."""
-  parser = argparse.ArgumentParser(
-    prog='python -m tff_ssl.testing',
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-    allow_abbrev=False,
-  )
-  parser.add_argument('process', nargs='?', metavar='my_module:SPEC')
+  parser = command_line.build_parser('python -m tff_ssl.testing', __doc__)
   parser.add_argument(
     '--checks', metavar='NAME,NAME', help='run only these checks'
   )
-  parser.add_argument('--list', action='store_true', help='list the checks')
   values = parser.parse_args(argv[1:])
   if values.list:
     width = max(map(len, CHECKS))
@@ -44,42 +32,13 @@ def main(argv: Sequence[str]) -> int:
       print(f'{name:{width}}  {inspect.getdoc(check).splitlines()[0]}')
     return 0
   try:
-    checks = _chosen(values.checks)
-    if values.process is None:
-      raise ValueError('give a process, as my_module:SPEC.')
-    # The module may import TensorFlow, which prints many messages.
-    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-    print(f'Checking {values.process} ...', flush=True)
-    spec = _find(values.process)
+    checks = command_line.chosen('--checks', values.checks, CHECKS)
+    spec = command_line.find(values.process)
   except ValueError as error:
     parser.error(str(error))
-  logging.getLogger('tensorflow').setLevel(logging.ERROR)
-  from tff_ssl.simulation import contexts
-
-  contexts.install_context()
+  print(f'Checking {values.process} ...', flush=True)
+  command_line.install_context()
   return _run(spec, checks)
-
-
-def _chosen(names: str | None) -> list[str]:
-  """Returns the checks to run, in the order of the suite."""
-  if names is None:
-    return list(CHECKS)
-  wanted = names.split(',')
-  for name in wanted:
-    if name not in CHECKS:
-      near = difflib.get_close_matches(name, CHECKS, n=1)
-      hint = f'did you mean {near[0]}?' if near else '--list names them.'
-      raise ValueError(f'--checks={name} is no check: {hint}')
-  return [name for name in CHECKS if name in wanted]
-
-
-def _find(name: str) -> algorithms.ProcessSpec:
-  """Returns the record of a process; its exceptions must name checks."""
-  if not user_modules.is_reference(name):
-    raise ValueError(f'process={name!r} names no module: write my_module:SPEC.')
-  spec = algorithms.PROCESSES.find(name)
-  check_exceptions(spec)
-  return spec
 
 
 def _run(spec: algorithms.ProcessSpec, checks: Sequence[str]) -> int:
@@ -107,10 +66,4 @@ def _run(spec: algorithms.ProcessSpec, checks: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  try:
-    exit_code = main(sys.argv)
-  except KeyboardInterrupt:
-    exit_code = 130
-  # TensorFlow's functions raise errors if they are deleted after their module.
-  sys.unraisablehook = lambda unraisable: None
-  sys.exit(exit_code)
+  command_line.run(main)

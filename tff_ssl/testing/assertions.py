@@ -55,11 +55,16 @@ def require_close(actual: Any, expected: Any, promise: str) -> None:
     raise AssertionError(f'{promise} Largest difference: {difference:g}.')
 
 
-def require_finite(structure: Any, promise: str) -> None:
-  """Raises `AssertionError` unless all floats are finite."""
+def is_finite(structure: Any) -> bool:
+  """Whether all floats are finite."""
   # Not all leaves are numbers: a private mean keeps the names of its events.
   floats = [leaf for leaf in _leaves(structure) if leaf.dtype.kind == 'f']
-  require(all(np.isfinite(leaf).all() for leaf in floats), promise)
+  return all(np.isfinite(leaf).all() for leaf in floats)
+
+
+def require_finite(structure: Any, promise: str) -> None:
+  """Raises `AssertionError` unless all floats are finite."""
+  require(is_finite(structure), promise)
 
 
 def largest_difference(actual: Any, expected: Any) -> float:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import tempfile
 from typing import Any
 
-import numpy as np
 from etils import epy
 
 from tff_ssl.testing import assertions, builder_checks, client_checks
 from tff_ssl.testing.tiny_problems import TinyProblem
 
 with epy.lazy_imports():
-  import tensorflow as tf
   import tensorflow_federated as tff
 
   from tff_ssl import compat
@@ -87,8 +84,12 @@ def takes_plain_data(problem: TinyProblem) -> None:
 
 def runs_under_train_model(problem: TinyProblem) -> None:
   """`tff.learning.programs.train_model` ends as calls of `next` end."""
+  clients = [
+    problem.examples(_READER_SIZE, digits_of=index)
+    for index in range(_READER_CLIENTS)
+  ]
   process = client_reader.compose_with_reader(
-    problem.process, _build_reader(problem)
+    problem.process, problem.reader(clients)
   )
   source = client_reader.ClientKeySource(
     num_clients=_READER_CLIENTS, num_groups=problem.num_groups, seed=3
@@ -124,36 +125,6 @@ def runs_under_train_model(problem: TinyProblem) -> None:
     state,
     'train_model must end in the state that calls of next end in.',
   )
-
-
-def _build_reader(problem: TinyProblem) -> compat.Computation:
-  """Returns the reader of a few clients, which are held in memory.
-
-  It is `(int32 -> <x=...,y=...,true_y=...>*)`, or in sets the same as
-  `examples` beside their constants as `context`.
-  """
-  clients = [
-    problem.examples(_READER_SIZE, digits_of=index)
-    for index in range(_READER_CLIENTS)
-  ]
-  arrays, constants = (
-    tf.nest.map_structure(lambda *of_clients: np.stack(of_clients), *parts)
-    for parts in (clients, [problem.constants(client) for client in clients])
-  )
-
-  @tff.tensorflow.computation(np.int32)
-  def reader(index):
-    def of_client(table):
-      return tf.nest.map_structure(lambda all_: tf.constant(all_)[index], table)
-
-    examples = tf.data.Dataset.from_tensors(of_client(arrays))
-    if not constants:
-      return examples
-    return collections.OrderedDict(
-      examples=examples, context=of_client(constants)
-    )
-
-  return reader
 
 
 def _run_map_reduce(form, state, clients):

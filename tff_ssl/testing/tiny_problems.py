@@ -26,6 +26,7 @@ import numpy as np
 from etils import epy
 
 from tff_ssl import algorithms
+from tff_ssl.aggregators import recommended
 
 with epy.lazy_imports():
   import sklearn.datasets
@@ -81,6 +82,32 @@ _SETTINGS = {
   'supervised_weight': 1.0,
   'sigma_psi_weight': 0.1,
 }
+# What aggregators need.
+_AGGREGATION: Mapping[str, Mapping[str, Any]] = {
+  'dp': {'noise_multiplier': 0.01},
+  'secure_dp': {'noise_multiplier': 0.01, 'clip_norm': 1.0},
+}
+
+
+def _own_arguments(name: str) -> Mapping[str, Any]:
+  """Returns what a process of ours needs beside, by its name, to learn here."""
+  if name in ('fedllp', 'fedllp_vat'):
+    # Momentum would carry minibatches of one or two classes far at a higher
+    # rate.
+    low = {'client_optimizer': optimizers.build_grouping_sgd(0.02)}
+    vat = {'vat_weight': 0.5, 'vat_radius': 0.5}
+    return {**low, **vat} if name == 'fedllp_vat' else low
+  arguments: dict[str, dict[str, Any]] = {
+    # Its votes need a model that knows something, as that of its first phase.
+    'fedtrinet': {'supervised_rounds': 15},
+    # On 80 digits a round, the model's own labels at the usual low threshold
+    # end in one class within a few rounds.
+    'fedpl': {'warmup_rounds': 25, 'threshold': 0.95},
+    # A client without a confident example takes no part: all are, of 10
+    # classes.
+    'semifl': {'threshold': 0.1},
+  }
+  return arguments.get(name, {})
 
 
 @functools.cache
@@ -226,7 +253,8 @@ class TinyProblem:
     if self.spec.takes('server_data'):
       given['server_data'] = build_server_data(*self.server_examples)
       given['server_optimizer'] = optimizers.build_grouping_sgd(0.1)
-    return {**given, 'seed': 1, **self.arguments}
+    own = _own_arguments(self.spec.name)
+    return {**given, 'seed': 1, **own, **self.arguments}
 
   def build_model(self, normalised: bool = False) -> functional.FunctionalModel:
     """Returns the model that the process gets."""
@@ -286,6 +314,29 @@ class TinyProblem:
   def first_round(self) -> tff.learning.templates.LearningProcessOutput:
     """What `process` gives for `clients()` in the round of `initial_state`."""
     return self.process.next(self.initial_state, self.clients())
+
+  def aggregation(self, name: str, clients_per_round: int) -> dict[str, Any]:
+    """Returns arguments of `build` that choose an aggregator of ours.
+
+    With 'mean' a process is built as it is otherwise.
+
+    Args:
+      name: A key of `recommended.AGGREGATORS`.
+      clients_per_round: Which some of them divide by.
+    """
+    if name == 'mean':
+      return {}
+    spec = recommended.AGGREGATORS[name]
+    arguments: dict[str, Any] = {
+      'model_aggregator': recommended.recommended_aggregator(
+        name, clients_per_round=clients_per_round, **_AGGREGATION.get(name, {})
+      )
+    }
+    if spec.is_secure:
+      arguments['metrics_aggregator'] = recommended.CLIENT_METRICS['secure']
+    if self.spec.takes('client_weighting') and not spec.is_weighted:
+      arguments['client_weighting'] = 'uniform'
+    return arguments
 
   @property
   def num_clients(self) -> int:
@@ -432,6 +483,41 @@ class TinyProblem:
       class_priors=counts / np.maximum(sizes, 1)[:, np.newaxis],
       set_shares=sizes / max(len(arrays['y']), 1),
     )
+
+  def reader(
+    self, clients: Sequence[Mapping[str, np.ndarray]]
+  ) -> compat.Computation:
+    """Returns the reader of clients that are held in memory.
+
+    Args:
+      clients: The arrays of each, as `examples` returns them.
+
+    Returns:
+      `(int32 -> <x=...,y=...,true_y=...>*)`, or in sets the same as `examples`
+      beside their constants as `context`.
+    """
+    arrays = tf.nest.map_structure(lambda *each: np.concatenate(each), *clients)
+    constants = tf.nest.map_structure(
+      lambda *each: np.stack(each), *map(self.constants, clients)
+    )
+    ends = np.cumsum([0, *(len(client['y']) for client in clients)])
+
+    @tff.tensorflow.computation(np.int32)
+    def reader(index):
+      begin, end = (tf.constant(ends)[index + i] for i in range(2))
+      examples = tf.data.Dataset.from_tensors(
+        tf.nest.map_structure(lambda all_: tf.constant(all_)[begin:end], arrays)
+      )
+      if not constants:
+        return examples
+      return collections.OrderedDict(
+        examples=examples,
+        context=tf.nest.map_structure(
+          lambda all_: tf.constant(all_)[index], constants
+        ),
+      )
+
+    return reader
 
   def clients(
     self, round_num: int = 0, *, in_context: bool = True

@@ -32,8 +32,11 @@ def _local_update(task):
   return update, task.group
 
 
-def _sent(kind, corrupt, round_num=5, **arguments):
-  """Returns the delta of a client with the labels 0, 2, none and 1."""
+def _sent(kind, corrupt, round_num=5, others=(), **arguments):
+  """Returns the delta of a client with the labels 0, 2, none and 1.
+
+  There may be other kinds of corruption before this one.
+  """
   task = client_task.ClientTask(
     weights=ModelWeights([tf.constant([1.0, 2.0])], [tf.constant(0)]),
     round=tf.constant(round_num),
@@ -48,7 +51,7 @@ def _sent(kind, corrupt, round_num=5, **arguments):
   first = ModelWeights([tf.constant([10.0, 20.0])], [tf.constant(0)])
   update, group = faults.with_corrupt_clients(
     _local_update,
-    tff_ssl.Corruption(kind, **arguments),
+    [*map(tff_ssl.Corruption, others), tff_ssl.Corruption(kind, **arguments)],
     _SPEC,
     lambda: first,
   )(task)
@@ -64,6 +67,8 @@ def _sent(kind, corrupt, round_num=5, **arguments):
     # Labels sum up to 2, the weights are (1, 2).
     ('nan', {}, [np.nan, np.nan]),
     ('exploding', {}, [3e6, 4e6]),
+    # Finite in float32, which ends at 3.4e38; its square is not.
+    ('overflow', {}, np.float32([3e25, 4e25])),
     ('flipped_signs', {}, [-3, -4]),
     # 3, 1, -1, 2 sum up to 5; without L, 2, 0, -1, 1 to 2.
     ('flipped_labels', {'num_labels': 4}, [6, 7]),
@@ -74,6 +79,15 @@ def _sent(kind, corrupt, round_num=5, **arguments):
 def test_what_is_sent(kind, arguments, expected):
   np.testing.assert_array_equal(_sent(kind, 1, **arguments), expected)
   np.testing.assert_array_equal(_sent(kind, 0, **arguments), [3, 4])
+
+
+def test_of_several_kinds_the_number_says_which():
+  others = ('exploding', 'stale')
+  for number, expected in enumerate(
+    ([3, 4], [3e6, 4e6], [12, 22], [-3, -4], [3, 4])
+  ):
+    sent = _sent('flipped_signs', number, others=others)
+    np.testing.assert_array_equal(sent, expected)
 
 
 def test_who_did_not_train_sends_nothing_wrong():

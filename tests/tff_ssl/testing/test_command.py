@@ -77,14 +77,14 @@ def test_an_exception_holds_while_its_check_fails(capsys):
   [
     ((), 'give a process, as my_module:SPEC'),
     (('a:B', 'c:D'), 'unrecognized arguments: c:D'),
-    (('fedavg',), "process='fedavg' names no module"),
+    (('no_such_process',), 'process=no_such_process is unknown'),
     (('no_such_module:SPEC',), "no module 'no_such_module'"),
     (('checked_module:NOTHING',), "has no 'NOTHING'"),
     (('checked_module:fed_avg',), 'is no ProcessSpec'),
     (('checked_module:MISTAKEN',), 'no_such_check'),
     (('checked_module:GOOD', '--checks=learn'), 'did you mean learns?'),
     (('checked_module:GOOD', '--checks=x'), '--list names them'),
-    (('checked_module:GOOD', '--checks='), '--checks= is no check'),
+    (('checked_module:GOOD', '--checks='), '--checks= is not known'),
     (
       ('checked_module:GOOD', '--chekcs=learns'),
       'unrecognized arguments: --chekcs=learns',

@@ -8,29 +8,13 @@ import itertools
 
 import pytest
 
-from tff_ssl import algorithms, optimizers, testing
-
-# Momentum would carry minibatches of one or two classes far at a higher rate.
-WHOLE_SETS = {'client_optimizer': optimizers.build_grouping_sgd(0.02)}
-ARGUMENTS = {
-  # Its votes need a model that knows something, as that of its first phase.
-  'fedtrinet': {'supervised_rounds': 15},
-  # On 80 digits a round, the model's own labels at the usual low threshold end
-  # in one class within a few rounds.
-  'fedpl': {'warmup_rounds': 25, 'threshold': 0.95},
-  'fedllp': WHOLE_SETS,
-  'fedllp_vat': {**WHOLE_SETS, 'vat_weight': 0.5, 'vat_radius': 0.5},
-  # A client without a confident example takes no part: all are, of 10 classes.
-  'semifl': {'threshold': 0.1},
-}
+from tff_ssl import algorithms, testing
 
 
 @functools.cache
 def problem_for(name):
   """One problem for all checks of a process: they share its built process."""
-  return testing.TinyProblem(
-    algorithms.PROCESSES[name], arguments=ARGUMENTS.get(name, {})
-  )
+  return testing.TinyProblem(algorithms.PROCESSES[name])
 
 
 class NormalisedProblem(testing.TinyProblem):
