@@ -34,6 +34,13 @@ class Objective(Protocol):
   minibatch `labelled` has the attribute `needs_labelled_batch = True`; others
   are not given one.
 
+  One that has a use for all examples before the first step has a method
+  `survey(probabilities, examples, seed)`. It is called with a function from
+  inputs `[n, ...]` to the probabilities `float32 [n, d]` of the anchors, which
+  are `ModelWeights` then, at inference; with the tensors of the examples; and
+  with a seed, `int32 [2]`. It returns a mapping of tensors, which every
+  minibatch carries beside the constants.
+
   Attributes:
     metric_names: Names of the metrics that it reports.
   """

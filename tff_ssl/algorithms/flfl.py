@@ -34,7 +34,7 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import semifl, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
-from tff_ssl.common.setting import Setting, check_arguments
+from tff_ssl.common.setting import check_arguments
 from tff_ssl.objectives import selection, sharpness
 from tff_ssl.plans import ServerPlan, TrainingPlan, Wiring
 
@@ -47,8 +47,6 @@ with epy.lazy_imports():
 
 _CLIENT_TRAINING = TrainingPlan(batch_size=32, epochs=5)
 _SERVER = dataclasses.replace(semifl.SERVER, warmup_rounds=10)
-# Secure sums round weights to 2^-12, and those of sure clients are small.
-_UNIT = 256.0
 
 
 def from_mean_confidence(probabilities: tf.Tensor) -> semifl.Labelling:
@@ -58,18 +56,15 @@ def from_mean_confidence(probabilities: tf.Tensor) -> semifl.Labelling:
     probabilities: q, `float32 [n, d]`.
 
   Returns:
-    Its labelling, with 256 (1 - tau_k) as the client's weight and max q as
-    `confidence` of each example.
+    Its labelling, with max q as `confidence` of each example.
   """
   labels = tf.argmax(probabilities, axis=1, output_type=tf.int32)
   confidence = tf.reduce_max(probabilities, axis=1)
-  # Of no examples, the mean is no number.
-  weight = _UNIT * (1.0 - tf.reduce_mean(confidence))
+  thresholds = selection.class_thresholds(probabilities)
   return semifl.Labelling(
     labels,
-    selection.passes_adaptively(probabilities, labels, confidence),
+    selection.reaches(labels, confidence, thresholds),
     {sharpness.CONFIDENCE: confidence},
-    tf.where(tf.size(labels) > 0, weight, 0.0),
   )
 
 
@@ -120,16 +115,11 @@ def build_flfl(
     templates.Selection('labelled'),
   )
 
-  def label(probabilities):
-    found = from_mean_confidence(probabilities)
-    is_own = client_weighting == 'learning_status'
-    return found if is_own else found._replace(weight=None)
-
   return semifl.compose(
     training,
     data_spec=data_spec,
     views=views,
-    label=label,
+    label=from_mean_confidence,
     view='weak',
     server=server.over(_SERVER, optimizer=optimizer),
     client_weighting=client_weighting,
@@ -140,13 +130,7 @@ def build_flfl(
 SETTINGS = (
   *objectives.SharpnessAwareConsistency.settings,
   shared.GLOBAL_MOMENTUM,
-  Setting(
-    'client_weighting',
-    str,
-    'Weights of the mean over clients: learning_status (the less sure a client '
-    'is of its examples, the more), uniform, or examples.',
-    choices=('learning_status', 'uniform', 'examples'),
-  ),
+  semifl.CLIENT_WEIGHTING,
   *shared.LOCAL,
   *semifl.SERVER_SETTINGS,
   shared.SERVER_WARMUP_ROUNDS,

@@ -51,13 +51,15 @@ with epy.lazy_imports():
   import tensorflow_federated as tff
 
   from tff_ssl import optimizers, randomness, templates
-  from tff_ssl.models import functional
+  from tff_ssl.models import functional, structures
   from tff_ssl.objectives import losses
   from tff_ssl.templates import averaging, prediction, static_statistics
   from tff_ssl.templates import server_training as training_at_server
 
 
 _NONE = -1
+# Secure sums round weights to 2^-12, and those of sure clients are small.
+_UNIT = 256.0
 _CLIENT_TRAINING = TrainingPlan(batch_size=10, epochs=5)
 SERVER = ServerPlan(batch_size=10, epochs=5, global_momentum=0.5)
 
@@ -69,13 +71,11 @@ class Labelling(NamedTuple):
     labels: `int32 [n]`, the pseudo-labels.
     mask: `float32 [n]`, 1 where an example is trained on, else 0.
     more: Further tensors of the examples that minibatches hold, by name.
-    weight: `float32` scalar, the client's; by default by `client_weighting`.
   """
 
   labels: tf.Tensor
   mask: tf.Tensor
   more: Mapping[str, tf.Tensor]
-  weight: tf.Tensor | None = None
 
 
 def from_threshold(probabilities: tf.Tensor, threshold: float) -> Labelling:
@@ -85,6 +85,21 @@ def from_threshold(probabilities: tf.Tensor, threshold: float) -> Labelling:
     tf.cast(tf.reduce_max(probabilities, axis=1) >= threshold, tf.float32),
     {},
   )
+
+
+def learning_status(probabilities: tf.Tensor) -> tf.Tensor:
+  """Returns the weight of a client by what it has still to learn.
+
+  It is 256 (1 - tau_k) of (FL)^2 (Lee et al., arXiv 2410.23227), with tau_k the
+  mean confidence of the received model in the client's examples.
+
+  Args:
+    probabilities: `float32 [n, d]`. Of no examples, the weight is 0.
+  """
+  confidence = tf.reduce_max(probabilities, axis=1)
+  # Of no examples, the mean is no number.
+  weight = _UNIT * (1.0 - tf.reduce_mean(confidence))
+  return tf.where(tf.size(confidence) > 0, weight, 0.0)
 
 
 def predict(model, weights, x, *, views, view, seed):
@@ -106,6 +121,11 @@ def _build_train(training, views, label, view, client_weighting, idle_rounds):
   """Returns what a client does: labels all it has, trains on some of it."""
 
   def train(task):
+    if idle_rounds:
+      # Who does not train yet has nothing to label.
+      joined = tf.cast(task.round >= idle_rounds, tf.int32)
+      size = joined * structures.size(task.examples['x'])
+      task = task._replace(examples=structures.rows(task.examples, 0, size))
     found, labelling = predict(
       training.model,
       task.weights,
@@ -114,9 +134,7 @@ def _build_train(training, views, label, view, client_weighting, idle_rounds):
       view=view,
       seed=task.client_seed,
     )
-    labels, mask, more, weight = label(found)
-    if idle_rounds:
-      mask *= tf.cast(task.round >= idle_rounds, tf.float32)
+    labels, mask, more = label(found)
     result = training.run_task(
       task,
       examples=collections.OrderedDict(
@@ -141,7 +159,9 @@ def _build_train(training, views, label, view, client_weighting, idle_rounds):
     update = averaging.update_from(task, result, client_weighting)
     # Who trains on nothing has no weight, and sends the model as it was.
     counts = tf.cast(result.num_examples > 0, tf.float32)
-    weight = update.weight if weight is None else weight
+    weight = update.weight
+    if client_weighting == 'learning_status':
+      weight = learning_status(found)
     return update._replace(weight=counts * weight)
 
   return train
@@ -169,8 +189,8 @@ def compose(
     view: See above.
     server: The server's whole plan. In its warm-up rounds clients train on
       nothing.
-    client_weighting: 'uniform' or 'examples', where `label` gives no weight.
-      Whatever is not 'uniform' asks for an aggregator with weights.
+    client_weighting: 'uniform', 'examples' or 'learning_status'. Whatever is
+      not 'uniform' asks for an aggregator with weights.
     wiring: As builders take it.
   """
   model, idle_rounds = training.model, server.warmup_rounds or 0
@@ -231,8 +251,8 @@ def build_semifl(
       default. Its `global_momentum` is beta_g, by default 0.5; after a round in
       which no client is confident of anything, the model still goes along what
       is left of v.
-    client_weighting: 'uniform' over clients with confident examples, or
-      'examples' (processed in the round).
+    client_weighting: 'uniform' over clients with confident examples, 'examples'
+      (processed in the round), or 'learning_status' as in `tff_ssl.build_flfl`.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`).
 
   Returns:
@@ -264,6 +284,13 @@ def build_semifl(
   )
 
 
+CLIENT_WEIGHTING = Setting(
+  'client_weighting',
+  str,
+  'Weights of the mean over clients: uniform, examples, or learning_status '
+  '(the less sure a client is of its examples, the more).',
+  choices=('uniform', 'examples', 'learning_status'),
+)
 SERVER_SETTINGS = (
   Setting(
     'server_epochs',
@@ -289,7 +316,7 @@ SETTINGS = (
   ),
   *objectives.FixAndMix.settings,
   shared.GLOBAL_MOMENTUM,
-  shared.CLIENT_WEIGHTING,
+  CLIENT_WEIGHTING,
   *shared.LOCAL,
   *SERVER_SETTINGS,
 )

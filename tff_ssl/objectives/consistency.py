@@ -27,6 +27,7 @@ from etils import epy
 from tff_ssl import protocols
 from tff_ssl.common.setting import Setting, unless
 from tff_ssl.objectives.selection import SELECTION, THRESHOLD
+from tff_ssl.objectives.sharpness import SHARPNESS_RADIUS, SHARPNESS_THRESHOLD
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS, Checked
 
 with epy.lazy_imports():
@@ -34,7 +35,7 @@ with epy.lazy_imports():
 
   from tff_ssl import randomness
   from tff_ssl.models import structures
-  from tff_ssl.objectives import losses, selection
+  from tff_ssl.objectives import losses, selection, sharpness
 
 VIEWS_FORWARD = Setting(
   'views_forward',
@@ -68,6 +69,7 @@ UNLABELLED_WEIGHT = Setting(
   at_least=0,
 )
 TEMPERATURE = Setting('temperature', float, 'T of UDA, above 0.', above=0)
+_METRICS = ('loss', 'mask_rate', 'pseudo_label_accuracy')
 # The difference of confidences at which SAGE's trained model has half of the
 # say.
 _HALVED_AT = 0.05
@@ -90,10 +92,15 @@ class ConsistencyRegularization(Checked):
       inference, as in SemiFL (Diao et al., arXiv 2106.01432), so that a client
       cannot confirm its own mistakes within a round.
     pseudo_label_rule: Which pseudo-labels count: 'fixed', those from the
-      threshold on; 'self_adaptive' or 'gaussian', to which the threshold is
-      nothing (`tff_ssl.objectives.selection`).
-    min_confidence: By the latter two, the confidence below which no
+      threshold on; 'self_adaptive', 'client_adaptive' (of a received teacher)
+      or 'gaussian', to which the threshold is nothing
+      (`tff_ssl.objectives.selection`).
+    min_confidence: By the latter three, the confidence below which no
       pseudo-label counts.
+    sharpness_radius: rho of `tff_ssl.SharpnessAwareConsistency`, whose second
+      loss comes beside this one where rho is above 0 (of a received teacher).
+      S are the examples whose pseudo-label counts, n the whole minibatch.
+    sharpness_threshold: Its c.
   """
 
   views: protocols.Views
@@ -102,30 +109,85 @@ class ConsistencyRegularization(Checked):
   teacher: str = 'trained'
   pseudo_label_rule: str = 'fixed'
   min_confidence: float = 0.0
+  sharpness_radius: float = 0.0
+  sharpness_threshold: float = 0.95
 
-  metric_names = ('loss', 'mask_rate', 'pseudo_label_accuracy')
-  settings = (*SELECTION, VIEWS_FORWARD, TEACHER)
+  settings = (
+    *(*SELECTION, VIEWS_FORWARD, TEACHER),
+    *(SHARPNESS_RADIUS, SHARPNESS_THRESHOLD),
+  )
+
+  def __post_init__(self):
+    super().__post_init__()
+    needs_received = {
+      'pseudo_label_rule': self.pseudo_label_rule == 'client_adaptive',
+      'sharpness_radius': self.sharpness_radius > 0,
+    }
+    for name, is_needed in needs_received.items():
+      if is_needed and self.teacher != 'received':
+        raise ValueError(
+          f'{name}={getattr(self, name)} needs the labels of a model that does '
+          f'not change meanwhile, but teacher is {self.teacher!r}: use '
+          "teacher='received'."
+        )
+
+  @property
+  def metric_names(self) -> tuple[str, ...]:
+    """With `sharpness`, the mean divergence over S, where it is computed."""
+    return (*_METRICS, 'sharpness') if self.sharpness_radius else _METRICS
+
+  def survey(self, probabilities, examples, seed):
+    """Returns the `class_thresholds` of all examples, if the rule has such."""
+    if self.pseudo_label_rule != 'client_adaptive':
+      return collections.OrderedDict()
+    found = probabilities(self.views.weak(examples['x'], seed))
+    return collections.OrderedDict(
+      class_thresholds=selection.class_thresholds(found)
+    )
 
   def __call__(self, predict, batch, anchors, seed):
     weak = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
     strong = self.views.strong(batch['x'], randomness.fold_in(seed, 1))
     seeds = [randomness.fold_in(seed, i) for i in (2, 3)]
-    if self.teacher == 'received':
-      weak_logits = predict.at(anchors, weak)
-      _, mask = self.select(weak_logits)
-      strong_logits = selection.predict_selected(
-        predict, strong, mask, seeds[1], weak_logits
-      )
-    else:
+    if self.teacher == 'trained':
       weak_logits, strong_logits = forward(
         predict, [weak, strong], seeds, self.views_forward, self.select
       )
-    return pseudo_label_loss(weak_logits, strong_logits, self.select, batch)
+      return pseudo_label_loss(weak_logits, strong_logits, self.select, batch)
+    weak_logits = predict.at(anchors, weak)
+    select = functools.partial(
+      self.select, thresholds=batch.get('class_thresholds')
+    )
+    labels, mask = select(weak_logits)
+    sure = selection.confidence_of(weak_logits) >= self.sharpness_threshold
+    strong_logits, difference = sharpness.compared(
+      predict,
+      lambda: selection.predict_selected(
+        predict, strong, mask, seeds[1], weak_logits
+      ),
+      strong,
+      labels,
+      mask,
+      tf.cast(sure, tf.float32),
+      self.sharpness_radius,
+      seeds[1],
+    )
+    loss, metrics = pseudo_label_loss(weak_logits, strong_logits, select, batch)
+    if self.sharpness_radius:
+      loss += difference[0] / tf.maximum(metrics['loss'][1], 1.0)
+      metrics['sharpness'] = difference
+    return loss, metrics
 
-  def select(self, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns pseudo-labels and weights, by the teacher's logits `[n, d]`."""
+  def select(
+    self, logits: tf.Tensor, thresholds: tf.Tensor | None = None
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns pseudo-labels and weights (`selection.pseudo_labels`)."""
     return selection.pseudo_labels(
-      logits, self.threshold, self.pseudo_label_rule, self.min_confidence
+      logits,
+      self.threshold,
+      self.pseudo_label_rule,
+      self.min_confidence,
+      thresholds,
     )
 
 
@@ -141,7 +203,7 @@ class SelfTraining(Checked):
   views: protocols.Views
   threshold: float = 0.95
 
-  metric_names = ConsistencyRegularization.metric_names
+  metric_names = _METRICS
   settings = (THRESHOLD,)
 
   def __call__(self, predict, batch, anchors, seed):
@@ -396,11 +458,8 @@ def corrected_labels(
     selection.pseudo_labels(logits, threshold)
     for logits in (local_logits, received_logits)
   )
-  of_local, of_received = (
-    tf.reduce_max(
-      tf.nn.softmax(tf.cast(tf.stop_gradient(logits), tf.float32)), axis=-1
-    )
-    for logits in (local_logits, received_logits)
+  of_local, of_received = map(
+    selection.confidence_of, (local_logits, received_logits)
   )
   share = is_sure * 2.0 ** (-tf.abs(of_local - of_received) / _HALVED_AT)
   classes = local_logits.shape[-1]

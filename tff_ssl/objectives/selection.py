@@ -7,21 +7,23 @@ mu the mean of max q over B:
 fixed           1[max q >= tau]                        FixMatch
 self_adaptive   1[max q >= mu p(y) / max_c p(c)]       FreeMatch, Eqs. 5 to 8
                 y = argmax q, p(c) the mean of q(c) over B
+client_adaptive the same, with mu and p over all examples of the client, by the
+                model that it received: (FL)^2
 gaussian        1                       if max q >= mu SoftMatch, Eqs. 5 to 7
                 exp(-(max q - mu)^2 / (2 s^2))    else
                 s^2 the unbiased variance of max q over B
 ```
 
-By either of the adaptive rules some examples always count, also those of a
+By any of the adaptive rules some examples always count, also those of a
 model that knows nothing yet. `min_confidence` is a floor: below it no example
 does. The papers have none, which is 0.
 
 (Sohn et al., arXiv 2001.07685; Wang et al., arXiv 2205.07246; Chen et al.,
-arXiv 2301.10921.) The latter two follow mu, p and s over the steps of a
-training, with a decay. A client keeps no state between rounds, and so they are
-those of the minibatch here. FreeMatch's fairness loss and SoftMatch's uniform
-alignment are no part of this. SoftMatch's published code has a Gaussian half as
-wide (`n_sigma=2`).
+arXiv 2301.10921; Lee et al., arXiv 2410.23227.) FreeMatch and SoftMatch follow
+mu, p and s over the steps of a training, with a decay. A client keeps no state
+between rounds, and so they are those of the minibatch here. FreeMatch's
+fairness loss and SoftMatch's uniform alignment are no part of this. SoftMatch's
+published code has a Gaussian half as wide (`n_sigma=2`).
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ THRESHOLD = Setting(
   below=2,
   used_when=(
     unless('pseudo_label_rule', 'self_adaptive', 'finds its own thresholds'),
+    unless('pseudo_label_rule', 'client_adaptive', 'finds its own thresholds'),
     unless('pseudo_label_rule', 'gaussian', 'weighs by the mean confidence'),
     unless('experts', 'truth', 'asks no model'),
   ),
@@ -55,9 +58,10 @@ PSEUDO_LABEL_RULE = Setting(
   str,
   'Which pseudo-labels count: those from the threshold on (fixed); from the '
   "minibatch's mean confidence on, less for rare classes (self_adaptive, "
-  'FreeMatch); or all, the less the further below that mean (gaussian, '
-  'SoftMatch).',
-  choices=('fixed', 'self_adaptive', 'gaussian'),
+  "FreeMatch), or the same by all of a client's examples (client_adaptive, "
+  '(FL)^2, with `teacher=received`); or all, the less the further below that '
+  'mean (gaussian, SoftMatch).',
+  choices=('fixed', 'self_adaptive', 'client_adaptive', 'gaussian'),
 )
 MIN_CONFIDENCE = Setting(
   'min_confidence',
@@ -79,14 +83,17 @@ def pseudo_labels(
   threshold: float,
   rule: str = 'fixed',
   min_confidence: float = 0.0,
+  thresholds: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """Returns pseudo-labels and their weights; no gradient flows through.
 
   Args:
     logits: The teacher's, `float [n, d]`.
     threshold: tau of the rule 'fixed'; above 1 nothing passes.
-    rule: 'fixed', 'self_adaptive' or 'gaussian'.
+    rule: 'fixed', 'self_adaptive', 'client_adaptive' or 'gaussian'.
     min_confidence: max q from which an example can count by an adaptive rule.
+    thresholds: Of 'client_adaptive', `float32 [d]`, the `class_thresholds` of
+      all of the client's examples; by default those of the given ones.
 
   Returns:
     Labels `int32 [n]` and weights `float32 [n]`, between 0 and 1.
@@ -99,8 +106,10 @@ def pseudo_labels(
   if rule == 'fixed':
     return labels, tf.cast(confidence >= threshold, tf.float32)
   sure = tf.cast(confidence >= min_confidence, tf.float32)
-  if rule == 'self_adaptive':
-    return labels, sure * passes_adaptively(probabilities, labels, confidence)
+  if rule != 'gaussian':
+    if thresholds is None:
+      thresholds = class_thresholds(probabilities)
+    return labels, sure * reaches(labels, confidence, thresholds)
   mean = tf.reduce_mean(confidence)
   distance = tf.minimum(confidence - mean + _ROUNDING, 0.0)
   freedom = tf.maximum(tf.cast(tf.shape(confidence)[0], tf.float32) - 1.0, 1.0)
@@ -110,19 +119,31 @@ def pseudo_labels(
   return labels, sure * weights
 
 
-def passes_adaptively(
-  probabilities: tf.Tensor, labels: tf.Tensor, confidence: tf.Tensor
-) -> tf.Tensor:
-  """Returns 1 where an example counts by 'self_adaptive', else 0.
-
-  Of the probabilities `float32 [n, d]`, labels and confidence are argmax and
-  max.
-  """
+def class_thresholds(probabilities: tf.Tensor) -> tf.Tensor:
+  """Returns `mu p(c) / max_c p(c)` of probabilities `[n, d]`, `float32 [d]`."""
   of_class = tf.reduce_mean(probabilities, axis=0)
-  mean = tf.reduce_mean(confidence)
-  thresholds = mean * (of_class / tf.reduce_max(of_class))
+  mean = tf.reduce_mean(tf.reduce_max(probabilities, axis=-1))
+  return mean * (of_class / tf.reduce_max(of_class))
+
+
+def reaches(
+  labels: tf.Tensor, confidence: tf.Tensor, thresholds: tf.Tensor
+) -> tf.Tensor:
+  """Returns 1 where an example reaches the threshold of its label, else 0.
+
+  Args:
+    labels: `int32 [n]`.
+    confidence: `float32 [n]`.
+    thresholds: `float32 [d]`.
+  """
   passes = confidence >= tf.gather(thresholds, labels) - _ROUNDING
   return tf.cast(passes, tf.float32)
+
+
+def confidence_of(logits: tf.Tensor) -> tf.Tensor:
+  """Returns max q of logits `float [n, d]`, `float32 [n]`, without gradient."""
+  logits = tf.cast(tf.stop_gradient(logits), tf.float32)
+  return tf.reduce_max(tf.nn.softmax(logits), axis=-1)
 
 
 def predict_selected(

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Callable
 
 from etils import epy
 
@@ -33,8 +34,10 @@ with epy.lazy_imports():
   import tensorflow as tf
 
   from tff_ssl import randomness
-  from tff_ssl.objectives import losses
+  from tff_ssl.objectives import losses, selection
 
+# Labels of the model in training are made in the pass that is compared.
+_BY_RECEIVED = unless('teacher', 'trained', 'labels while it trains')
 SHARPNESS_RADIUS = Setting(
   'sharpness_radius',
   float,
@@ -42,6 +45,7 @@ SHARPNESS_RADIUS = Setting(
   'where it is sure; 0 compares with none.',
   at_least=0,
   needed_by='(FL)^2, of which the paper names two',
+  used_when=(_BY_RECEIVED,),
 )
 SHARPNESS_THRESHOLD = Setting(
   'sharpness_threshold',
@@ -51,7 +55,10 @@ SHARPNESS_THRESHOLD = Setting(
   at_least=0,
   at_most=1,
   needed_by='(FL)^2',
-  used_when=(unless('sharpness_radius', 0, 'compares with none'),),
+  used_when=(
+    unless('sharpness_radius', 0, 'compares with none'),
+    _BY_RECEIVED,
+  ),
 )
 # The key of minibatches that holds max q of each example, `float32 [n]`.
 CONFIDENCE = 'confidence'
@@ -85,31 +92,71 @@ class SharpnessAwareConsistency(Checked):
     del anchors
     strong = self.views.strong(batch['x'], randomness.fold_in(seed, 0))
     of_forward = randomness.fold_in(seed, 1)
-    sure = tf.cast(
-      (batch[CONFIDENCE] >= self.sharpness_threshold) & (batch['y'] >= 0),
-      tf.float32,
+    has_label = tf.cast(batch['y'] >= 0, tf.float32)
+    sure = tf.cast(batch[CONFIDENCE] >= self.sharpness_threshold, tf.float32)
+    logits, sharpness = compared(
+      predict,
+      lambda: predict(strong, seed=of_forward),
+      strong,
+      batch['y'],
+      has_label,
+      sure,
+      self.sharpness_radius,
+      of_forward,
     )
-    with tf.GradientTape() as tape:
-      tape.watch(predict.trainable)
-      logits = predict(strong, seed=of_forward)
-      of_sure = tf.reduce_sum(
-        losses.masked_cross_entropy(batch['y'], logits, sure)
-      )
     total, metrics = losses.supervised(batch['y'], logits)
-    sharpness = count = tf.constant(0.0)
     if self.sharpness_radius:
-      change = adaptive_perturbation(
-        predict.trainable,
-        tape.gradient(of_sure, predict.trainable),
-        self.sharpness_radius,
-      )
-      neighbour = predict.near(change, strong, of_forward)
-      divergences = losses.divergence(tf.stop_gradient(logits), neighbour)
-      sharpness, count = tf.reduce_sum(sure * divergences), tf.reduce_sum(sure)
-      total += sharpness / tf.maximum(metrics['loss'][1], 1.0)
+      total += sharpness[0] / tf.maximum(metrics['loss'][1], 1.0)
     return total, collections.OrderedDict(
-      loss=metrics['loss'], sharpness=(sharpness, count)
+      loss=metrics['loss'], sharpness=sharpness
     )
+
+
+def compared(
+  predict,
+  first: Callable[[], tf.Tensor],
+  strong: protocols.Structure,
+  labels: tf.Tensor,
+  mask: tf.Tensor,
+  sure: tf.Tensor,
+  radius: float,
+  seed: tf.Tensor,
+) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
+  """Returns logits of the strong view, and how they differ in a neighbourhood.
+
+  Where no example of the minibatch is in S, none goes through the neighbour.
+
+  Args:
+    predict: A `Predictor`.
+    first: Returns the logits, `float [n, d]`, in train mode with the seed.
+    strong: The strong view, `[n, ...]`.
+    labels: Pseudo-labels, `int32 [n]`.
+    mask: `float32 [n]`, 0 where an example has none.
+    sure: `float32 [n]`, 1 in S, of those that have one, else 0.
+    radius: rho; with 0 there is no neighbour.
+    seed: `int32 [2]`, of both passes.
+
+  Returns:
+    The logits; and the sum over S of `KL(f_w, f_{w + delta})`, examples counted
+    by the mask, with that count, both `float32` scalars.
+  """
+  if not radius:
+    return first(), (tf.constant(0.0), tf.constant(0.0))
+  sure *= mask
+  with tf.GradientTape() as tape:
+    tape.watch(predict.trainable)
+    logits = first()
+    of_sure = tf.reduce_sum(losses.masked_cross_entropy(labels, logits, sure))
+  change = adaptive_perturbation(
+    predict.trainable, tape.gradient(of_sure, predict.trainable), radius
+  )
+  here = tf.stop_gradient(logits)
+  # All of the first pass, so that dropout is the same.
+  there = selection.predict_selected(
+    predict.near(change), strong, mask * tf.reduce_max(sure), seed, here
+  )
+  divergences = tf.reduce_sum(sure * losses.divergence(here, there))
+  return logits, (divergences, tf.reduce_sum(sure))
 
 
 def adaptive_perturbation(

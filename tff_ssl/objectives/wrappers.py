@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 from etils import epy
@@ -71,6 +72,11 @@ class Wrapper:
   def teacher(self) -> str | None:
     """Which model makes the pseudo-labels of the inner objective, if any."""
     return getattr(self.objective, 'teacher', None)
+
+  @property
+  def survey(self) -> Callable[..., protocols.Structure] | None:
+    """What the inner objective makes of all examples, if anything."""
+    return getattr(self.objective, 'survey', None)
 
   @property
   def needs_labelled_batch(self) -> bool:

@@ -18,7 +18,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import protocols, randomness
-from tff_ssl.models import functional
+from tff_ssl.models import functional, structures
 from tff_ssl.plans import TrainingPlan
 from tff_ssl.templates import client_task, minibatches, prediction
 
@@ -254,13 +254,16 @@ class LocalTraining:
       labelled = minibatches.draw_labelled(
         examples['y'], plan.labelled_batch_size, batches.num_steps, seed
       )
-    take_step = self._build_step(start if anchors is None else anchors)
+    anchors = start if anchors is None else anchors
+    take_step = self._build_step(anchors)
+    surveyed, passes = self._survey(anchors, examples, seed, active)
+    constants = collections.OrderedDict(constants or {}, **surveyed)
 
     def body(step, weights, state, totals):
       batch = batches.cut(examples, step)
       if labelled is not None:
         batch['labelled'] = labelled.cut(examples, step)
-      batch.update(constants or {}, step=step)
+      batch.update(constants, step=step)
       state = plan.at_step(state, base_rate, round_num, step)
       step_seed = randomness.fold_in(
         randomness.fold_in(seed, randomness.Purpose.STEP), step
@@ -288,9 +291,26 @@ class LocalTraining:
       optimizer_state,
       metrics,
       totals[0, 0],
-      totals[1],
+      tf.add_n([totals[1], *passes]),
       num_steps=num_steps,
     )
+
+  def _survey(self, anchors, examples, seed, active=True):
+    """Returns what the objective makes of all examples, and the passes."""
+    survey = getattr(self.objective, 'survey', None)
+    passes: list[tf.Tensor] = []
+    if survey is None:
+      return {}, passes
+
+    def probabilities(x):
+      passes.append(prediction.forward_passes(x))
+      return prediction.probabilities(self.model, anchors, x)
+
+    # Who does not train needs none.
+    count = tf.where(active, structures.size(examples), 0)
+    examples = structures.rows(self.selection.of(examples), 0, count)
+    of_survey = randomness.fold_in(seed, randomness.Purpose.PSEUDO_LABEL)
+    return survey(probabilities, examples, of_survey), passes
 
   def run_task(
     self, task: client_task.ClientTask, **more: Any
@@ -321,6 +341,7 @@ class LocalTraining:
     constants: collections.OrderedDict[str, tf.Tensor] | None = None,
   ) -> protocols.Structure:
     """Returns the `full_gradient` of what this training minimises."""
+    surveyed, _ = self._survey(weights, examples, seed)
     return full_gradient(
       self.model,
       self.objective,
@@ -329,7 +350,7 @@ class LocalTraining:
       batch_size=self.plan.batch_size,
       seed=seed,
       with_labelled=self.plan.labelled_batch_size is not None,
-      constants=constants,
+      constants=collections.OrderedDict(constants or {}, **surveyed),
     )
 
   def _build_step(self, anchors):

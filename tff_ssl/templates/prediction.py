@@ -93,20 +93,16 @@ class Predictor:
     self._note(x, outputs)
     return outputs
 
-  def near(
-    self, change: protocols.Structure, x: tf.Tensor, seed: tf.Tensor
-  ) -> tf.Tensor:
-    """Returns train-mode outputs at other weights, `trainable + change`.
+  def near(self, change: protocols.Structure) -> 'Predictor':
+    """Returns the predictor at other weights, `trainable + change`.
 
-    The moving state does not follow. The gradient of what is made of the
-    outputs is that at these weights.
+    Its passes count here; the moving state does not follow. The gradient of
+    what is made of its outputs is that at these weights.
     """
     weights = tf.nest.map_structure(tf.add, self.trainable, change)
-    outputs, _ = self.model.predict(
-      weights, self.non_trainable, x, training=True, seed=seed
-    )
-    self._note(x, outputs)
-    return outputs
+    other = Predictor(self.model, weights, self.non_trainable)
+    other._calls = self._calls
+    return other
 
   def at(
     self, weights: tff.learning.models.ModelWeights, x: tf.Tensor

@@ -151,8 +151,11 @@ def test_examples_are_selected_as_by_the_clients():
     {'threshold': 0.9},
     {'pseudo_label_rule': 'self_adaptive', 'min_confidence': 0.7},
     {'pseudo_label_rule': 'gaussian', 'threshold': 0.9},
+    {'pseudo_label_rule': 'client_adaptive'},
   ):
-    clients = objectives.ConsistencyRegularization(None, **given)
+    clients = objectives.ConsistencyRegularization(
+      None, teacher='received', **given
+    )
     select = pseudo_labels.selection_of(_settings(**given))
     np.testing.assert_array_equal(select(logits)[1], clients.select(logits)[1])
 

@@ -15,7 +15,7 @@ from labelled_rounds import (
   step,
 )
 
-from tff_ssl.algorithms import flfl
+from tff_ssl.algorithms import flfl, semifl
 
 build = builder('flfl', sharpness_radius=0.0, server_warmup_rounds=0)
 
@@ -36,7 +36,8 @@ def test_labels_equal_numpy():
   np.testing.assert_array_equal(labelling.labels, labels)
   np.testing.assert_array_equal(labelling.mask, kept)
   assert 0 < kept.sum() < SIZE
-  assert labelling.weight.numpy() == pytest.approx(256 * (1 - status), rel=1e-5)
+  weight = semifl.learning_status(found).numpy()
+  assert weight == pytest.approx(256 * (1 - status), rel=1e-5)
   np.testing.assert_allclose(
     labelling.more['confidence'], found.max(1), rtol=1e-6
   )
@@ -45,8 +46,9 @@ def test_labels_equal_numpy():
 def test_who_knows_nothing_keeps_all():
   labelling = flfl.from_mean_confidence(np.full([5, 3], 1 / 3, np.float32))
   assert labelling.mask.numpy().all()
-  nobody = flfl.from_mean_confidence(np.zeros([0, 3], np.float32))
-  assert nobody.mask.shape == (0,) and nobody.weight == 0
+  nothing = np.zeros([0, 3], np.float32)
+  assert flfl.from_mean_confidence(nothing).mask.shape == (0,)
+  assert semifl.learning_status(nothing) == 0
 
 
 @pytest.mark.dear
@@ -102,6 +104,8 @@ def test_the_server_trains_alone_at_first(tff_context):
   weights = step(weights, *SERVER)
   assert_weights(process, state, weights)
   assert metrics['client_work']['clients']['participating'] == 0
+  # Nobody labels what nobody trains on: of no passes the mean is no number.
+  assert np.isnan(metrics['client_work']['train']['forward_passes'])
   state, _ = process.next(state, [client(0)])
   x = arrays(0)[0]
   labels, kept, _ = _labels(weights, x)

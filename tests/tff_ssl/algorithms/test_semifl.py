@@ -71,6 +71,27 @@ def test_two_rounds_by_hand(tff_context):
 
 
 @pytest.mark.parts
+def test_who_has_learnt_least_weighs_most(tff_context):
+  process = build(client_weighting='learning_status', threshold=0.0)
+  weights = start()
+  parts = [arrays(index)[0] for index in (0, 1)]
+  found = [softmax_regression.probabilities(weights, x) for x in parts]
+  models = [
+    step(weights, x, of_x.argmax(1))
+    for x, of_x in zip(parts, found, strict=True)
+  ]
+  shares = [1 - of_x.max(1).mean() for of_x in found]
+  assert abs(shares[0] - shares[1]) > 0.01
+  averaged = [
+    np.average(both, axis=0, weights=shares)
+    for both in zip(*models, strict=True)
+  ]
+  state = process.next(begin(process, weights), [client(0), client(1)]).state
+  # The velocity of the first round is the change itself.
+  assert_weights(process, state, step(averaged, *SERVER))
+
+
+@pytest.mark.parts
 def test_labels_are_those_of_the_received_model(tff_context):
   """Also when the local model has come to label otherwise."""
   process = build(local_epochs=4)

@@ -12,11 +12,11 @@ import tensorflow_federated as tff
 from comparing import assert_close
 from federations import ShiftedViews
 
-from tff_ssl import objectives
+from tff_ssl import objectives, plans
 from tff_ssl.augmentation import views
 from tff_ssl.models import convolutional, dense, functional
 from tff_ssl.objectives import selection
-from tff_ssl.templates import prediction
+from tff_ssl.templates import local_training, prediction
 
 _SEED = tf.constant([3, 4])
 
@@ -333,6 +333,114 @@ def test_adaptive_rules_weigh_the_examples(rule, teacher, floor):
   assert float(metrics['mask_rate'][0]) == pytest.approx(
     weights.numpy().sum(), rel=1e-6
   )
+
+
+def _linear(kernel):
+  biases = np.zeros(kernel.shape[1], np.float32)
+  return tff.learning.models.ModelWeights([np.float32(kernel), biases], [])
+
+
+class TestClientAdaptive:
+  """Thresholds of all examples of the client, in minibatches of four."""
+
+  rng = np.random.default_rng(2)
+  x = np.float32(rng.normal(size=(24, 4)))
+  labels = np.int32(rng.integers(0, 3, 24))
+  start, received = map(_linear, rng.normal(size=(2, 4, 3)))
+
+  def by_hand(self, weights):
+    """Returns pseudo-labels, and which of them count."""
+    found = softmax_regression.probabilities(weights.trainable, self.x)
+    confidence, guesses = found.max(1), found.argmax(1)
+    shares = found.mean(0)
+    thresholds = confidence.mean() * shares / shares.max()
+    return guesses, confidence >= thresholds[guesses]
+
+  def training(self, wrap=lambda objective: objective, floor=0.0):
+    objective = objectives.ConsistencyRegularization(
+      views.PlainViews(),
+      teacher='received',
+      pseudo_label_rule='client_adaptive',
+      min_confidence=floor,
+    )
+    return local_training.LocalTraining(
+      softmax_regression.model(4, 3),
+      wrap(objective),
+      plans.TrainingPlan(
+        tff.learning.optimizers.build_sgdm(0.1), batch_size=4, epochs=2
+      ),
+    )
+
+  def run(self, training, **more):
+    return tf.function(autograph=False)(training.run)(
+      tf.nest.map_structure(tf.constant, self.start),
+      collections.OrderedDict(
+        x=tf.constant(self.x), y=tf.constant(self.labels)
+      ),
+      seed=_SEED,
+      round_num=tf.constant(0),
+      anchors=tf.nest.map_structure(tf.constant, self.received),
+      **more,
+    )
+
+  def test_counts_equal_numpy(self):
+    guesses, counts = self.by_hand(self.received)
+    result = self.run(self.training())
+    np.testing.assert_array_equal(
+      result.metrics['mask_rate'], [2 * counts.sum(), 48]
+    )
+    right = 2 * np.sum((guesses == self.labels) & counts)
+    np.testing.assert_array_equal(
+      result.metrics['pseudo_label_accuracy'], [right, 2 * counts.sum()]
+    )
+    # Once for the thresholds, then two passes for labels, and what counts.
+    trained = 2 * counts.sum()
+    np.testing.assert_array_equal(
+      result.passes, [24 + 2 * 24 + trained, trained]
+    )
+
+  def test_a_floor_stays_one(self):
+    found = softmax_regression.probabilities(self.received.trainable, self.x)
+    counts = self.by_hand(self.received)[1] & (found.max(1) >= 0.7)
+    assert 0 < counts.sum() < self.by_hand(self.received)[1].sum()
+    result = self.run(self.training(floor=0.7))
+    assert result.metrics['mask_rate'][0] == 2 * counts.sum()
+
+  def test_who_does_not_train_asks_nothing(self):
+    result = self.run(self.training(), active=tf.constant(False))
+    np.testing.assert_array_equal(result.passes, [0, 0])
+    for new, old in zip(
+      result.weights.trainable, self.start.trainable, strict=True
+    ):
+      np.testing.assert_array_equal(new, old)
+
+  def test_the_gradient_on_all_examples_is_numpys(self):
+    """Also of an objective around it; its teacher is the model itself."""
+    guesses, counts = self.by_hand(self.start)
+    expected = softmax_regression.gradient(
+      self.start.trainable, self.x, guesses, counts
+    )
+    training = self.training(
+      lambda objective: objectives.WeightedLoss(objective, 2.0)
+    )
+    found = training.full_gradient(
+      tf.nest.map_structure(tf.constant, self.start),
+      collections.OrderedDict(
+        x=tf.constant(self.x), y=tf.constant(self.labels)
+      ),
+      seed=_SEED,
+    )
+    assert_close(found, [2 * part for part in expected], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+  'option',
+  [{'pseudo_label_rule': 'client_adaptive'}, {'sharpness_radius': 0.1}],
+)
+def test_what_needs_labels_that_do_not_change(option):
+  (name,) = option
+  with pytest.raises(ValueError, match=f"{name}=.*teacher='received'"):
+    objectives.ConsistencyRegularization(views.PlainViews(), **option)
 
 
 _STEP_SEED = tf.constant([1, 2])

@@ -73,6 +73,27 @@ def test_gaussian_is_that_of_softmatch():
   assert weights.max() == 1 and weights.min() > 0
 
 
+def test_client_adaptive_takes_the_thresholds_of_all_examples():
+  probabilities, confidence, labels = _by_hand()
+  of_class = probabilities.mean(axis=0)
+  thresholds = of_class / of_class.max() * confidence.mean()
+  found = selection.class_thresholds(tf.constant(probabilities, tf.float32))
+  np.testing.assert_allclose(found, thresholds, rtol=1e-5)
+  for part in np.split(np.arange(64), 8):
+    _, weights = selection.pseudo_labels(
+      tf.constant(_LOGITS[part], tf.float32),
+      2.0,
+      'client_adaptive',
+      thresholds=found,
+    )
+    expected = confidence[part] >= thresholds[labels[part]]
+    np.testing.assert_array_equal(weights, expected)
+  # Alone, examples are all there are.
+  np.testing.assert_array_equal(
+    _select(_LOGITS, 'client_adaptive')[1], _select(_LOGITS, 'self_adaptive')[1]
+  )
+
+
 @pytest.mark.parametrize('rule', ['self_adaptive', 'gaussian'])
 @pytest.mark.parametrize('size', [1, 3, 7, 10, 64])
 def test_examples_that_are_alike_all_count(rule, size):

@@ -114,10 +114,12 @@ def test_value_and_gradient(wrap, anchors, value, added):
 
 def test_what_an_objective_asks_for_is_asked_for_around_it():
   inner = _Linear(_SLOPES)
-  names = 'rows', 'needs_labelled_batch', 'teacher'
+  names = 'rows', 'needs_labelled_batch', 'teacher', 'survey'
   around = objectives.L1Penalty(objectives.Proximal(inner, 0.5), 0.5)
-  assert [getattr(around, name) for name in names] == ['all', False, None]
-  asked = ['labelled', True, 'received']
+  assert [getattr(around, name) for name in names] == [
+    *('all', False, None, None)
+  ]
+  asked = ['labelled', True, 'received', print]
   vars(inner).update(zip(names, asked, strict=True))
   assert [getattr(around, name) for name in names] == asked
 
