@@ -13,6 +13,8 @@ BUILT := build/docs/.built
 PAGES := $(shell find docs/ results/ tutorials/ tff_ssl/ 2>/dev/null \
   -name __pycache__ -prune -o -print) .github/SECURITY.md CHANGELOG.md CITATION.cff
 RUN_DIR ?= runs/first_run
+# What it has already is not done again.
+CHAOS ?= build/chaos.csv
 # Processes of tests: one per core, but 2 to 6, since each takes about 2 GB.
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 2 ? 2 : n > 6 ? 6 : n)))
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist=loadgroup --no-loadscope-reorder
@@ -21,7 +23,7 @@ FURTHER = $(PYTEST) --tier=$(@:test-%=%) $(NAMES:%=--names=%) $(SHARD:%=--shard=
 
 .DEFAULT_GOAL := help
 .PHONY: help env gpu ray run test test-all test-contract test-runs test-parts \
-  test-tables test-cases test-ray test-notebooks check docs pins wheel clean
+  test-tables test-cases test-ray test-notebooks chaos check docs pins wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -92,6 +94,9 @@ test-ray: $(STAMP) $(RAY) ## runs on a cluster; installs Ray
 
 test-notebooks: $(STAMP) $(DOCS) ## tutorials and examples, executed
 	@$(FURTHER)
+
+chaos: $(STAMP) ## kill runs at each file operation and at random, let their disks fail (hours)
+	@$(BIN)/python -m benchmarks.chaos --kills=50 --write=$(CHAOS)
 
 # mypy wants newer packages than TFF allows.
 $(TYPES): requirements/types.txt

@@ -1,5 +1,6 @@
 """Trains a process on a data set: `python -m experiments.run --help`."""
 
+import contextlib
 import gc
 import signal
 import sys
@@ -59,14 +60,7 @@ def _run(given: dict[str, object], found: dict[str, object]) -> int:
     return _complain(error, command_line.REFUSED)
   try:
     if settings.dry_run or settings.export_form:
-      with run_folder.inspected(settings) as on_the_side:
-        building, training = _import_runner()
-        if settings.dry_run:
-          training.try_out(building.Run.open(on_the_side), settings, found)
-        else:
-          training.export_form(building.Run.open(settings))
-          found['export_form'] = settings.export_form
-        return 0
+      return _inspect(settings, found)
     with run_folder.opened(settings) as folder:
       # Read now: by the end of the run, the table may be another one.
       facts = recipes.facts(settings)
@@ -99,6 +93,26 @@ def _try_out_seeds(given, found) -> int:
       return exit_code
   found['runs'] = documents
   return 0
+
+
+def _inspect(settings, found: dict[str, object]) -> int:
+  """Does what trains nothing, and returns the exit code.
+
+  A signal ends it at once; its scratch folder is removed.
+  """
+  with command_line.GracefulStop() as stop:
+    with (
+      contextlib.suppress(command_line.RoundDropped),
+      stop.droppable(),
+      run_folder.inspected(settings) as on_the_side,
+    ):
+      building, training = _import_runner()
+      if settings.dry_run:
+        training.try_out(building.Run.open(on_the_side), settings, found)
+      else:
+        training.export_form(building.Run.open(settings))
+        found['export_form'] = settings.export_form
+    return stop.exit_code
 
 
 def _help(given: dict[str, object]) -> None:

@@ -303,8 +303,24 @@ def keep(path: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
   arrays = {**arrays, DIGEST: _digest_of(arrays)}
   os.makedirs(os.path.dirname(path), exist_ok=True)
   with whole_files.replacing(path) as stream:
-    np.savez(stream, **arrays)
+    write(stream, arrays)
   return arrays
+
+
+def write(
+  stream: BinaryIO,
+  arrays: Mapping[str, np.ndarray],
+  compression: int = zipfile.ZIP_STORED,
+) -> None:
+  """Writes the bytes of `np.savez`, or of `np.savez_compressed`.
+
+  These leave an archive open where the disk is full, and Python says so later,
+  with a traceback.
+  """
+  with zipfile.ZipFile(stream, 'w', compression) as archive:
+    for name, array in arrays.items():
+      with archive.open(f'{name}.npy', 'w', force_zip64=True) as member:
+        np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def kept(path: str) -> dict[str, np.ndarray] | None:

@@ -7,6 +7,7 @@ source's training split. Loading checks one against the other.
 import json
 import os
 import stat
+import zipfile
 
 import numpy as np
 
@@ -168,7 +169,7 @@ def write(
   )
   text = json.dumps(description, indent=2) + '\n'
   with whole_files.replacing(path_npz) as file:
-    np.savez_compressed(file, **partition.arrays)
+    npz_files.write(file, partition.arrays, zipfile.ZIP_DEFLATED)
   with whole_files.replacing(path_json) as file:
     file.write(text.encode('ascii'))
 

@@ -232,6 +232,12 @@ class RunFolder:
     try:
       os.ftruncate(self._lock, 0)
       os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+      # By it the folder is that of a run, whatever is lost with the power.
+      os.fsync(self._lock)
+      for folder in self._made:
+        # Somebody may make folders where he may not read.
+        with contextlib.suppress(PermissionError):
+          durable_files.sync_folder(folder.parent)
       durable_files.sweep(self.path)
     except OSError as error:
       self._end()

@@ -72,16 +72,9 @@ def run(
   if owners is not None:
     _show([client_evaluation.describe(owners)])
   measured = measurements.build(opened, folder, first_round, owners)
-  # Nothing is refused from here on.
-  folder.write_flags(settings.used)
-  folder.keep()
-  saved.finish_pruning()
-  # Of fewer rounds, or of the same: what it says of the files ends here.
-  (folder.path / run_folder.SUMMARY).unlink(missing_ok=True)
-  if note := versions.write(folder, first_round):
-    _show([note])
-  run_data.write_records(opened.data, folder)
-  with _failures_of_a_run():
+  # Nothing is refused from here on. A round that is dropped is repeated later.
+  with _failures_of_a_run(), contextlib.suppress(command_line.RoundDropped):
+    _begin(opened, folder, saved, first_round)
     state = _train(opened, folder, saved, measured, first_round, state, stop)
     if not stop.requested:
       _write_results(opened, folder, saved, measured, recipe_facts, state)
@@ -91,6 +84,18 @@ def run(
       f'--flagfile={folder.path / run_folder.FLAGS}',
       file=sys.stderr,
     )
+
+
+def _begin(opened, folder, saved, first_round) -> None:
+  """Writes what there is before the first round; removes what no longer is."""
+  folder.write_flags(opened.settings.used)
+  folder.keep()
+  saved.finish_pruning()
+  # Of fewer rounds, or of the same: what it says of the files ends here.
+  (folder.path / run_folder.SUMMARY).unlink(missing_ok=True)
+  if note := versions.write(folder, first_round):
+    _show([note])
+  run_data.write_records(opened.data, folder)
 
 
 def try_out(opened, settings, found: dict[str, object]) -> None:
@@ -364,5 +369,3 @@ def _failures_of_a_run() -> Iterator[None]:
       f'A round failed: {processes.first_cause(error)}; mend that, and start '
       'again to continue.'
     ) from error
-  except command_line.RoundDropped:
-    pass

@@ -1,11 +1,15 @@
 """--dry_run prepares and refuses as a run does, and trains nothing."""
 
 import json
+import os
 import re
+import signal
+import time
 import types
 
 import numpy as np
 import pytest
+import pythons
 import run_folders
 
 from experiments import run
@@ -283,3 +287,23 @@ def test_bounds_are_of_the_same_data_and_network(
   mine['rounds'] = 20
   lines = summary._bounds_beside(tmp_path / 'mine', mine)
   assert any('in other' in line for line in lines) == is_bound
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_leaves_no_scratch_folder(number, where, tmp_path):
+  """It comes while the folder is there, and before the process is built."""
+  scratch = tmp_path / 'scratch'
+  scratch.mkdir()
+  given = ('--dry_run', '--process=grouping', '--dataset=digits')
+  run_of_it = pythons.start(
+    *('-m', 'experiments.run', *given, *where),
+    env={**os.environ, 'TMPDIR': str(scratch)},
+  )
+  while not any(path.is_dir() for path in scratch.iterdir()):
+    assert run_of_it.poll() is None
+    time.sleep(0.01)
+  run_of_it.send_signal(number)
+  run_of_it.communicate(timeout=60)
+  assert run_of_it.returncode == 128 + number
+  assert list(scratch.iterdir()) == []

@@ -1,0 +1,411 @@
+"""Kills runs at each of their file operations, and lets each of these fail.
+
+    python -m benchmarks.chaos --write=results/chaos.csv
+    python -m benchmarks.chaos --replay=grouping:0:57:kill_half
+
+A run of three rounds is rehearsed (`benchmarks.rehearsal`), and its operations
+that change files are counted (`benchmarks.faulty_disk`). Then the whole command
+is run again and again. At each operation in turn it is killed, or an error of
+the disk begins. It is resumed without a fault, and must end with the same
+files, byte for byte. An error must end it with one sentence, and a run that
+ends with exit code 0 must have lost nothing. A private run must have counted
+each round before it drew noise, and draw none anew for a round that it keeps.
+
+`--kills=N` kills real runs, which compute, at random moments.
+"""
+
+import argparse
+import collections
+import contextlib
+import csv
+import json
+import multiprocessing
+import os
+import pathlib
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
+
+import numpy as np
+
+from benchmarks import faulty_disk, rehearsal
+from experiments import run
+from experiments.artifacts import checkpoints, durable_files, run_folder
+from tff_ssl import privacy
+
+_SMALL = (
+  *('--dataset=digits', '--model=dense', '--num_clients=6'),
+  *('--clients_per_round=4', '--rounds_per_checkpoint=1'),
+)
+_SERVER = ('--server_examples=50', '--server_warmup_rounds=0')
+PROCESSES = {
+  'grouping': (
+    *('--process=grouping', *_SMALL, *_SERVER, '--total_rounds=3'),
+    *('--threshold=0.5', '--rounds_per_evaluation=1'),
+    '--pseudo_label_examples=100',
+  ),
+  'private': (
+    *('--process=fedavg', *_SMALL, '--total_rounds=3', '--aggregator=dp'),
+    *('--noise_multiplier=0.1', '--clip_norm=0.5', '--rounds_per_evaluation=2'),
+  ),
+  'scaffold': (
+    *('--process=scaffold', *_SMALL, '--total_rounds=3', '--batch_size=20'),
+    *('--labelled_fraction=0.5', '--rounds_per_evaluation=2'),
+  ),
+  'fedtrinet': (
+    *('--process=fedtrinet', *_SMALL, '--total_rounds=3'),
+    *('--model=dense_encoder', '--batch_size=10', '--local_epochs=1'),
+    *('--supervised_rounds=1', '--rounds_per_evaluation=2'),
+  ),
+  # A model that hardly knows anything labels everything.
+  'rewinds': (
+    *('--process=fedavg_ssfl', *_SMALL, *_SERVER, '--total_rounds=5'),
+    *('--threshold=0', '--server_steps=10', '--learning_rate=0.03'),
+    *('--rounds_per_evaluation=2', '--on_collapse=rewind'),
+  ),
+}
+# Killed at its point, and twice more while it is resumed.
+THRICE = 'kill_thrice'
+FAULTS = (*faulty_disk.KILLS, THRICE, *faulty_disk.ERRORS)
+# At random moments; its points count them.
+MOMENTS = 'kill_at_random'
+SAME = 'same'
+_COLUMNS = (
+  *('process', 'seed', 'point', 'fault', 'operation', 'ending', 'outcome'),
+)
+_LEDGER = 'released_rounds.json'
+# Events of TensorFlow, a process number, and what may count more.
+_NOT_COMPARED = (run_folder.TENSORBOARD, '.lock', _LEDGER)
+_SERVER_OF_FORKS = multiprocessing.get_context('forkserver')
+_SERVER_OF_FORKS.set_forkserver_preload(['benchmarks.rehearsal'])
+
+
+class Chaos:
+  """Runs of one process that end too early, and what becomes of them.
+
+  Attributes:
+    operations: Those of the undisturbed run: names, and paths in its folder.
+  """
+
+  operations: list[tuple[str, str]]
+
+  def __init__(self, process: str, seed: int, place: pathlib.Path):
+    """Takes a folder for the run, its cache, and what it prints."""
+    arguments = (
+      *(*PROCESSES[process], f'--seed={seed}'),
+      f'--cache_dir={place / "cache"}',
+    )
+    self.process, self.seed = process, seed
+    self._output, self._errors = place / 'output', place / 'errors'
+    self._run = rehearsal.Rehearsal(arguments, place / 'run')
+    self._seconds: float | None = None
+
+  def __enter__(self) -> 'Chaos':
+    with contextlib.ExitStack() as stack:
+      with (
+        self._output.open('w') as output,
+        contextlib.redirect_stdout(output),
+      ):
+        stack.enter_context(self._run)
+      self._expected = _digests(self._run.folder)
+      self._is_private = (self._run.folder / _LEDGER).exists()
+      self.count()
+      self._stack = stack.pop_all()
+    return self
+
+  def __exit__(self, *unused) -> None:
+    self._stack.close()
+
+  def count(self) -> None:
+    """Counts the operations of an undisturbed run.
+
+    Raises:
+      RuntimeError: If it ends otherwise than the run that was rehearsed.
+    """
+    self._clear()
+    code = self._start()
+    if code or (outcome := self._difference()) != SAME:
+      outcome = self._said() if code else outcome
+      raise RuntimeError(f'{self.process}: {_in_words(code)}, {outcome}')
+    self.operations = json.loads(self._output.read_text().splitlines()[-1])
+
+  def points(self) -> Iterator[tuple[int, str]]:
+    """Yields each operation, from 1, with each fault that it can have."""
+    for point, (name, _) in enumerate(self.operations, start=1):
+      for fault in FAULTS:
+        # After one operation is before the next one.
+        is_last = point == len(self.operations)
+        if (fault != faulty_disk.AFTER or is_last) and (
+          fault != faulty_disk.HALF or name in faulty_disk.WRITES
+        ):
+          yield point, fault
+
+  def operation(self, point: int, fault: str) -> str:
+    """Returns where a fault is."""
+    return '' if fault == MOMENTS else ' '.join(self.operations[point - 1])
+
+  def saved_at(self, point: int) -> int:
+    """Returns the last round whose checkpoint must survive an operation."""
+    there = {0}
+    for number, (name, where) in enumerate(self.operations[: point - 1], 1):
+      match = re.fullmatch(rf'{run_folder.CHECKPOINTS}/(\D+)(\d+)', where)
+      if name == 'rename' and match:
+        saved = int(match[2])
+        if match[1] != 'round_':  # It is being removed.
+          there.discard(saved)
+        elif number < point - 1:  # The folder is synced, too.
+          there.add(saved)
+    return max(there)
+
+  def try_point(self, point: int, fault: str) -> tuple[str, str]:
+    """Returns how a run with a fault ended, and what its resumption gave."""
+    self._clear()
+    rng = np.random.default_rng([self.seed, point])
+    if fault == MOMENTS:
+      self._train_for_real(self._length() * rng.uniform())
+      return _in_words(-signal.SIGKILL), self._resume()
+    is_kill = fault in (*faulty_disk.KILLS, THRICE)
+    first = faulty_disk.KILLS[0] if fault == THRICE else fault
+    code = self._start(point, first)
+    if is_kill:
+      wrong = '' if code == -signal.SIGKILL else 'not killed'
+    else:
+      wrong = self._wrong_ending(code)
+    if wrong:
+      return _in_words(code), wrong
+    if not code:  # Then nothing may be missing, and nothing is resumed.
+      return _in_words(code), self._difference()
+    if (kept := self._rounds_kept()) < (saved := self.saved_at(point)):
+      return _in_words(code), f'round {saved} was saved, and {kept} is left'
+    for _ in range(2 * (fault == THRICE)):
+      self._start(int(rng.integers(1, len(self.operations))), first)
+    return _in_words(code), self._resume()
+
+  def _resume(self) -> str:
+    """Starts the run again, and returns what is wrong with its end, if any."""
+    folder, kept = self._run.folder, self._rounds_kept()
+    drawn_before = len(self._run.drawn())
+    if code := self._start():
+      return f'not resumable: {_in_words(code)}, {self._said()}'
+    if self._is_private:
+      drawn, counted = self._run.drawn(), _counted(folder / _LEDGER)
+      if any(counted[n] < drawn.count(n) for n in drawn):
+        return f'rounds {drawn} are drawn, and {dict(counted)} counted'
+      if any(number < kept for number in drawn[drawn_before:]):
+        return f'rounds {drawn} are drawn, though {kept} are kept'
+    return self._difference()
+
+  def _rounds_kept(self) -> int:
+    return checkpoints.rounds_done(self._run.folder / run_folder.CHECKPOINTS)
+
+  def _start(self, point: int = 0, fault: str | None = None) -> int:
+    """Runs the command in a fork, and returns its exit code."""
+    disk = faulty_disk.FaultyDisk(self._run.folder, point, fault)
+
+    def run():
+      with disk.hooked():
+        code = self._run.main()
+      print(json.dumps(disk.operations))
+      return code
+
+    child = os.fork()
+    if not child:
+      self._become(run)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+  def _become(self, run) -> NoReturn:
+    """Ends this process with what a function returns."""
+    code = 70
+    try:
+      sys.stdout, sys.stderr = self._output.open('w'), self._errors.open('w')
+      code = run()
+    except BaseException:
+      traceback.print_exc()
+    finally:
+      sys.stdout.flush()
+      sys.stderr.flush()
+      os._exit(code)
+
+  def _length(self) -> float:
+    """Returns how many seconds a real run trains."""
+    if self._seconds is None:
+      self._seconds = self._train_for_real(None)
+      if (outcome := self._difference()) != SAME:
+        raise RuntimeError(f'{self.process}, for real: {outcome}')
+      self._clear()
+    return self._seconds
+
+  def _train_for_real(self, seconds: float | None) -> float:
+    """Trains with TensorFlow for some seconds, or to the end.
+
+    Returns how long it took.
+    """
+    process = _SERVER_OF_FORKS.Process(
+      target=_for_real, args=(self._run.command, str(self._output))
+    )
+    process.start()
+    flags = self._run.folder / run_folder.FLAGS
+    while process.is_alive() and not flags.exists():
+      time.sleep(0.01)
+    began = time.monotonic()
+    process.join(seconds)
+    process.kill()
+    process.join()
+    return time.monotonic() - began
+
+  def _clear(self) -> None:
+    shutil.rmtree(self._run.folder, ignore_errors=True)
+    self._run.forget_drawn()
+
+  def _said(self) -> str:
+    if not self._errors.exists():
+      return 'nothing said'
+    return (self._errors.read_text().splitlines() or ['nothing said'])[-1]
+
+  def _wrong_ending(self, code: int) -> str:
+    """Returns what is wrong with the end of a run whose disk has failed."""
+    said = self._errors.read_text()
+    if not code:
+      return ''
+    if code not in (1, 2) or 'Traceback' in said or said.count('error: ') != 1:
+      return f'not one sentence: {self._said()}'
+    if code == 2 and _num_rows(self._run.folder):
+      return f'refused after a round: {self._said()}'
+    return ''
+
+  def _difference(self) -> str:
+    found, expected = _digests(self._run.folder), self._expected
+    names = sorted(
+      name
+      for name in {*found, *expected}
+      if found.get(name) != expected.get(name)
+    )
+    return f'other {", ".join(names)}' if names else SAME
+
+
+def _for_real(command: Sequence[str], output: str) -> NoReturn:
+  """Runs a command in this process, with the times of a rehearsal."""
+  with pathlib.Path(output).open('w') as file, rehearsal.pinned():
+    sys.stdout = sys.stderr = file
+    os._exit(run.main(command))
+
+
+def _num_rows(folder: pathlib.Path) -> int:
+  path = folder / run_folder.METRICS
+  return path.read_bytes().count(b'\n') - 1 if path.exists() else 0
+
+
+def _digests(folder: pathlib.Path) -> dict[str, str]:
+  """Returns the SHA-256 of each file of a run, and of its folders."""
+  found = {}
+  for path in folder.rglob('*'):
+    name = path.relative_to(folder)
+    if name.parts[0] not in _NOT_COMPARED:
+      content = path.read_bytes() if path.is_file() else b''
+      found[str(name)] = durable_files.sha256(content)
+  return found
+
+
+def _counted(ledger: pathlib.Path) -> collections.Counter:
+  """Returns how often each round counts in a ledger of released rounds."""
+  said = privacy.ReleaseLedger.unpack(ledger.read_bytes())
+  return collections.Counter(
+    {n: sum(said.repeated.get(n, [1])) for n in range(said.begun)}
+  )
+
+
+def _in_words(code: int) -> str:
+  return signal.Signals(-code).name if code < 0 else f'exit {code}'
+
+
+@contextlib.contextmanager
+def _opened(process: str, seed: int) -> Iterator[Chaos]:
+  with (
+    tempfile.TemporaryDirectory() as place,
+    Chaos(process, seed, pathlib.Path(place).resolve()) as chaos,
+  ):
+    yield chaos
+
+
+def _try(chaos: Chaos, point: int, fault: str) -> dict[str, str]:
+  """Tries a point, and returns its row."""
+  ending, outcome = chaos.try_point(point, fault)
+  where = chaos.operation(point, fault)
+  values = (chaos.process, chaos.seed, point, fault, where, ending, outcome)
+  row = dict(zip(_COLUMNS, map(str, values), strict=True))
+  if outcome != SAME:
+    print(*row.values(), flush=True)
+  return row
+
+
+def _try_all(asked, file) -> bool:
+  """Tries what a file has not yet; returns whether all has ended well."""
+  rows = list(csv.DictReader(file))
+  done = {tuple(row.values())[:4] for row in rows}
+  writer = csv.DictWriter(file, _COLUMNS, lineterminator='\n')
+  if not rows:
+    writer.writeheader()
+  for process in asked.only.split(','):
+    began = time.monotonic()
+    with _opened(process, asked.seed) as chaos:
+      points = [*chaos.points()]
+      if process != 'private':  # The noise of real runs is another.
+        points += [(n + 1, MOMENTS) for n in range(asked.kills)]
+      for point, fault in points:
+        key = (process, *map(str, (asked.seed, point)), fault)
+        if key not in done:
+          rows.append(_try(chaos, point, fault))
+          writer.writerow(rows[-1])
+          file.flush()
+      print(
+        f'{process}: {len(points)} faults in {len(chaos.operations)} '
+        f'operations, {time.monotonic() - began:.0f} s',
+        flush=True,
+      )
+  wrong = [row for row in rows if row['outcome'] != SAME]
+  print(
+    f'{len(rows)} runs with a fault, {len(wrong)} of them with another end.'
+  )
+  return not wrong
+
+
+def main() -> int:
+  """Tries all points, or the one to replay; returns 1 after a failure."""
+  parser = argparse.ArgumentParser(prog='python -m benchmarks.chaos')
+  parser.add_argument('--only', default=','.join(PROCESSES), metavar='A,B')
+  parser.add_argument('--seed', type=int, default=0, help='of the runs')
+  parser.add_argument(
+    *('--kills', '-k'),
+    type=int,
+    default=0,
+    help='random kills of real runs of each process, but the private one',
+  )
+  parser.add_argument(
+    '--write',
+    metavar='FILE',
+    default=os.devnull,
+    help='gets a row for each run; those that it has are not done again',
+  )
+  parser.add_argument(
+    '--replay', metavar='PROCESS:SEED:POINT:FAULT', help='tries a row again'
+  )
+  asked = parser.parse_args()
+  if asked.replay:
+    process, seed, point, fault = asked.replay.split(':')
+    with _opened(process, int(seed)) as chaos:
+      row = _try(chaos, int(point), fault)
+    print(row)
+    return row['outcome'] != SAME
+  with open(asked.write, 'a+', newline='') as file:
+    file.seek(0)
+    return not _try_all(asked, file)
+
+
+if __name__ == '__main__':
+  sys.exit(main())
