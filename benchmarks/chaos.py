@@ -270,10 +270,11 @@ class Chaos:
 
   def _wrong_ending(self, code: int) -> str:
     """Returns what is wrong with the end of a run whose disk has failed."""
-    said = self._errors.read_text()
     if not code:
       return ''
-    if code not in (1, 2) or 'Traceback' in said or said.count('error: ') != 1:
+    said = self._errors.read_text()
+    sentences = re.findall('^error: .+', said, re.MULTILINE)
+    if code not in (1, 2) or 'Traceback' in said or len(sentences) != 1:
       return f'not one sentence: {self._said()}'
     if code == 2 and _num_rows(self._run.folder):
       return f'refused after a round: {self._said()}'
