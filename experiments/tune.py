@@ -3,11 +3,14 @@
 It runs each row of a table with each value, with one seed. It skips finished
 runs and resumes interrupted ones. For each row it chooses the value with the
 highest accuracy on the validation split; `experiments.reproduce --tuned` then
-runs the rows with these values.
+runs the rows with these values. With `--folds` there is no such split: each
+value has a run for each fold of the labelled examples, which is for validation
+there, and the mean counts.
 """
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import shlex
 import sys
@@ -15,6 +18,7 @@ from collections.abc import Sequence
 
 from etils import epy
 
+from datasets.partition import label_folds
 from experiments import reproduce
 from experiments.artifacts import csv_files, durable_files
 from experiments.config import command_line, side_commands
@@ -40,6 +44,15 @@ COMMAND = side_commands.Command(
     Setting('values', str, 'Values of the flag, such as 0.01,0.03,0.1.'),
     side_commands.ROWS,
     Setting('rounds', int, 'Rounds of each run; by default all.', at_least=1),
+    Setting(
+      'folds',
+      int,
+      'Chooses by cross-validation: each value runs so many times, each time '
+      'with another part of the labelled examples for validation. It needs no '
+      'label beyond those of training.',
+      at_least=2,
+      at_most=100,
+    ),
     side_commands.RUNS_DIR,
     *side_commands.FOLDERS,
     *cluster_runs.SETTINGS,
@@ -55,10 +68,18 @@ def plan(
   *,
   rows: tuple[str, ...] | None = None,
   rounds: int | None = None,
+  folds: int | None = None,
   runs_dir: str = 'runs',
   folders: dict[str, str] | None = None,
-) -> dict[tuple[str, str], child_runs.ChildRun]:
-  """Returns the runs by row and value, as texts; see `reproduce.plan`."""
+) -> dict[tuple[str, str], tuple[child_runs.ChildRun, ...]]:
+  """Returns the runs by row and value, as texts; see `reproduce.plan`.
+
+  Each has one run, or with `folds` one for each.
+  """
+  changes = [{}]
+  if folds is not None:
+    name = label_folds.FOLD.name
+    changes = [{name: label_folds.text(n, folds)} for n in range(folds)]
   known = recipes.load(table)
   for row in rows or ():
     command_line.check_name('rows', row, known)
@@ -72,16 +93,19 @@ def plan(
       )
     parsed = tuning.parse_values(flag, values, known[row])
     for text, value in parsed.items():
-      ((_, run),) = reproduce.plan(
-        table,
-        rows=(row,),
-        seeds=(_SEED,),
-        scale=1.0 if rounds is None else rounds / total,
-        runs_dir=runs_dir,
-        folders=folders,
-        changed={row: {flag: value}},
-      )
-      runs[row, text] = run
+      planned = [
+        reproduce.plan(
+          table,
+          rows=(row,),
+          seeds=(_SEED,),
+          scale=1.0 if rounds is None else rounds / total,
+          runs_dir=runs_dir,
+          folders=folders,
+          changed={row: {flag: value, **change}},
+        )
+        for change in changes
+      ]
+      runs[row, text] = tuple(run for ((_, run),) in planned)
   return runs
 
 
@@ -102,17 +126,18 @@ def _run(flags, arguments) -> int:
     flags.values.split(','),
     rows=flags.rows and tuple(flags.rows.split(',')),
     rounds=flags.rounds,
+    folds=flags.folds,
     runs_dir=flags.runs_dir,
     folders=reproduce.folders_of(flags),
   )
   outcome = cluster_runs.run_all(
-    reproduce.distinct(runs.values()),
+    reproduce.distinct(itertools.chain(*runs.values())),
     cluster=flags.cluster,
     cores=flags.cluster_cores,
   )
   table = tuning.choose(flags.flag, runs)
   table = tuning.add_to(output, table)
-  _write(table, output, _commands(table, flags))
+  _write(table, output, _commands(table, flags), flags.folds)
   if outcome.failed:
     print(f'error: failed: {"; ".join(outcome.failed)}.', file=sys.stderr)
   return outcome.exit_code
@@ -121,23 +146,28 @@ def _run(flags, arguments) -> int:
 def _output(flags) -> pathlib.Path:
   """Returns the file of what is chosen."""
   rounds = '' if flags.rounds is None else f'_{flags.rounds}rounds'
-  stem = f'{pathlib.Path(flags.table).stem}_{flags.flag}{rounds}'
+  folds = '' if flags.folds is None else f'_{flags.folds}folds'
+  stem = f'{pathlib.Path(flags.table).stem}_{flags.flag}{rounds}{folds}'
   return pathlib.Path(flags.runs_dir).expanduser() / f'{stem}.csv'
 
 
 def _commands(table: pd.DataFrame, flags) -> list[str]:
   """Returns the commands that find the accuracies of a table."""
-  rounds = '' if flags.rounds is None else f' --rounds={flags.rounds}'
+  given = {'rounds': flags.rounds, 'folds': flags.folds}
+  more = ''.join(f' --{k}={v}' for k, v in given.items() if v is not None)
   return [
     f'python -m experiments.tune --table={shlex.quote(flags.table)} '
     f'--flag={flags.flag} --values={shlex.quote(",".join(values))} '
-    f'--rows={",".join(rows)}{rounds}'
+    f'--rows={",".join(rows)}{more}'
     for values, rows in tuning.tried(table).items()
   ]
 
 
 def _write(
-  table: pd.DataFrame, output: pathlib.Path, commands: Sequence[str]
+  table: pd.DataFrame,
+  output: pathlib.Path,
+  commands: Sequence[str],
+  folds: int | None,
 ) -> None:
   """Prints and writes the table; writes the commands below it."""
   output.parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +176,10 @@ def _write(
   markdown = cells.where(cells.notna(), None).to_markdown(
     index=False, missingval='', disable_numparse=True
   )
-  parts = [f'Accuracy on the validation split, seed {_SEED}.', markdown]
+  what = 'the validation split'
+  if folds is not None:
+    what = f'the labels that did not train, mean of {folds} folds'
+  parts = [f'Accuracy on {what}, seed {_SEED}.', markdown]
   if commands:
     parts += ['Commands:', *(f'    {line}' for line in commands)]
   text = '\n\n'.join(parts)

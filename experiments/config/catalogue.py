@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from datasets.partition import partitions
+from datasets.partition import label_folds, partitions
 from datasets.partition.resplit import SPLIT
 from datasets.sources import catalogue as sources
 from experiments.config import run_settings
@@ -45,7 +45,12 @@ _HEADINGS = {
 }
 # The settings that every run may have, by heading.
 _COMMON: Mapping[str, tuple[Setting, ...]] = {
-  'data': (*run_settings.CHOSEN, SPLIT, *run_settings.PLACES),
+  'data': (
+    *run_settings.CHOSEN,
+    SPLIT,
+    label_folds.FOLD,
+    *run_settings.PLACES,
+  ),
   'partition': (run_settings.PARTITION, *partitions.SETTINGS),
   'process': run_settings.NETWORK,
   'augmentation': views.SETTINGS,

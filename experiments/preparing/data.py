@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 from etils import epy
 
-from datasets.partition import client_labels, partitions, resplit
+from datasets.partition import client_labels, label_folds, partitions, resplit
 from datasets.partition.assignment import Partition
 from datasets.sources import catalogue
 from datasets.sources.own import tables
@@ -73,7 +73,7 @@ def prepare(settings) -> run_data.RunData:
     source = _split(settings)
     forget()
     settings, notes = _with_known_labels(settings, source)
-    partition, labels_at = _partition(settings, source)
+    source, partition, labels_at = _divided(settings, source)
     is_redrawn = settings.mask == client_labels.REDRAWN
     counts = partition_report.class_counts(
       source.training.labels[partition.examples],
@@ -105,7 +105,7 @@ def digest(settings) -> str:
   with run_folder.cache_folder(settings.cache_dir):
     source = _split(settings)
   settings, _ = _with_known_labels(settings, source)
-  partition, _ = _partition(settings, source)
+  _, partition, _ = _divided(settings, source)
   return partition.digest()
 
 
@@ -139,6 +139,23 @@ def _with_known_labels(settings, source):
   )
   without = {**vars(settings), 'mask': None, 'mask_ratio': None}
   return types.SimpleNamespace(**without), (note,)
+
+
+def _divided(settings, source) -> tuple[Source, Partition, str]:
+  """Returns the data set, and its partition with what `_partition` returns.
+
+  Where a fold of the labels is for validation, it is, and at nobody.
+  """
+  partition, labels_at = _partition(settings, source)
+  if settings.label_fold is None:
+    return source, partition, labels_at
+  known = partition.server_indices
+  if not len(known):
+    known = split_manifest.known_to_clients(partition, labels_at)
+  return (
+    *label_folds.hold_out(source, partition, known, settings.label_fold),
+    labels_at,
+  )
 
 
 def _partition(settings, source) -> tuple[Partition, str]:

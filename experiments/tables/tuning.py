@@ -1,7 +1,8 @@
 """Values of a flag that validation accuracies choose, and the file of them.
 
 The file is a CSV with the columns `row`, `flag` and `chosen`, and one more for
-each value with the validation accuracy of the row's run. Where a row has no
+each value with the validation accuracy of the row's run, or the mean of its
+runs, each with another fold of the labels for validation. Where a row has no
 accuracy at all, nothing is chosen for it.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import statistics
 import types
 from collections.abc import Mapping, Sequence
 
@@ -63,26 +65,20 @@ def parse_values(
 
 
 def choose(
-  flag: str, runs: Mapping[tuple[str, str], child_runs.ChildRun]
+  flag: str,
+  runs: Mapping[tuple[str, str], Sequence[child_runs.ChildRun]],
 ) -> pd.DataFrame:
   """Chooses the value with the highest validation accuracy for each row.
 
-  Of equal values, that is the first. `runs` are by row and value; those that
-  are not finished have no accuracy, and a row of these has none `chosen`.
+  Of equal values, that is the first. `runs` are by row and value, one for each
+  fold; where one is not finished, the value has no accuracy, and a row without
+  any has none `chosen`.
   """
   rows = {}
-  for (row, value), run in runs.items():
+  for (row, value), folds in runs.items():
     cells = rows.setdefault(row, {'row': row, 'flag': flag, 'chosen': None})
-    cells[value] = None
-    if child_runs.is_finished(run.settings):
-      summary = results.read(run.settings.run_dir)
-      if _MEASURE not in summary:
-        raise UsageError(
-          f'{run.settings.run_dir} has no validation accuracy to choose by: '
-          'give the rows of the table --split=80_5_15, or with the native '
-          'partition --split=90_10_per_client.'
-        )
-      cells[value] = summary[_MEASURE]
+    found = [_accuracy(run.settings) for run in folds]
+    cells[value] = None if None in found else statistics.fmean(found)
   for cells in rows.values():
     found = {
       value: accuracy
@@ -92,6 +88,20 @@ def choose(
     if found:
       cells['chosen'] = max(found, key=found.get)
   return pd.DataFrame(list(rows.values()))
+
+
+def _accuracy(settings) -> float | None:
+  """Returns the validation accuracy of a run; `None` if it is not finished."""
+  if not child_runs.is_finished(settings):
+    return None
+  summary = results.read(settings.run_dir)
+  if _MEASURE not in summary:
+    raise UsageError(
+      f'{settings.run_dir} has no validation accuracy to choose by: give the '
+      'rows of the table --split=80_5_15, or with the native partition '
+      '--split=90_10_per_client; or choose by folds of the labels (--folds=5).'
+    )
+  return summary[_MEASURE]
 
 
 def add_to(path: str | os.PathLike, table: pd.DataFrame) -> pd.DataFrame:

@@ -29,10 +29,16 @@ def table(tmp_path):
 
 
 def planned(table, tmp_path, values=VALUES, **arguments):
+  """The runs of one fold, by row and value."""
   runs_dir = str(tmp_path / 'runs')
-  return tune.plan(
+  found = tune.plan(
     table, 'learning_rate', values, runs_dir=runs_dir, **arguments
   )
+  return {key: run for key, (run,) in found.items()}
+
+
+def alone(runs):
+  return {key: (run,) for key, run in runs.items()}
 
 
 def test_each_row_runs_with_each_value_at_seed_0(table, tmp_path):
@@ -63,8 +69,8 @@ def test_a_setting_of_an_own_process_is_chosen(tmp_path, capsys):
   runs = tune.plan(
     str(path), 'sent_share', ('0.25', '0.5'), rows=('semi',), runs_dir=where
   )
-  assert [run.settings.sent_share for run in runs.values()] == [0.25, 0.5]
-  for share, run in zip((0.25, 0.5), runs.values(), strict=True):
+  assert [run.settings.sent_share for (run,) in runs.values()] == [0.25, 0.5]
+  for share, (run,) in zip((0.25, 0.5), runs.values(), strict=True):
     run_folders.write_finished(run.settings, validation_accuracy=share)
   assert tune.main([*arguments, '--rows=semi']) == 0
   chosen = tmp_path / 'runs' / 'own_sent_share.csv'
@@ -183,7 +189,7 @@ def test_rows_without_a_finished_run_join_others(table, tmp_path):
   run_folders.write_finished(
     runs['sup', '0.1'].settings, validation_accuracy=0.5
   )
-  both = tuning.choose('learning_rate', runs)
+  both = tuning.choose('learning_rate', alone(runs))
   both[both['row'] == 'semi'].to_csv(path, index=False)
   tuning.add_to(path, both[both['row'] == 'sup']).to_csv(path, index=False)
   assert path.read_text().splitlines() == [
@@ -199,7 +205,7 @@ def test_of_equal_values_the_first_and_of_none_nothing(table, tmp_path):
     run_folders.write_finished(
       runs['sup', value].settings, validation_accuracy=0.5
     )
-  found = tuning.choose('learning_rate', runs)
+  found = tuning.choose('learning_rate', alone(runs))
   path = tmp_path / 'tuned.csv'
   found.to_csv(path, index=False)
   assert tuning.read(path) == {'sup': {'learning_rate': 0.01}}
@@ -211,12 +217,63 @@ def test_runs_without_a_validation_split_are_refused(table, tmp_path):
   runs = planned(table, tmp_path)
   run_folders.write_finished(runs['sup', '0.1'].settings, accuracy=0.5)
   with pytest.raises(flags.UsageError, match='no validation accuracy .*split'):
-    tuning.choose('learning_rate', runs)
+    tuning.choose('learning_rate', alone(runs))
+
+
+def test_folds_of_the_labels_choose(tmp_path, capsys):
+  """The mean over the folds, where all of them are finished."""
+  path = tmp_path / 'few.csv'
+  path.write_text(TABLE.replace('--split=80_5_15 ', ''))
+  argv = [
+    *('tune', f'--table={path}', '--flag=learning_rate', '--folds=2'),
+    *('--values=0.01,0.1,0.5', '--rows=sup', f'--runs_dir={tmp_path / "runs"}'),
+  ]
+  runs = tune.plan(
+    str(path),
+    'learning_rate',
+    ('0.01', '0.1', '0.5'),
+    rows=('sup',),
+    folds=2,
+    runs_dir=str(tmp_path / 'runs'),
+  )
+  accuracies = {'0.01': (0.5, 0.25), '0.1': (0.75, 0.125), '0.5': (0.875, None)}
+  for (_, value), folds in runs.items():
+    assert [run.settings.label_fold for run in folds] == ['1of2', '2of2']
+    assert len({run.settings.run_dir for run in folds}) == 2
+    for run, accuracy in zip(folds, accuracies[value], strict=True):
+      if accuracy is not None:
+        run_folders.write_finished(run.settings, validation_accuracy=accuracy)
+  found = tuning.choose('learning_rate', runs)
+  assert found.to_dict('records') == [
+    {
+      'row': 'sup',
+      'flag': 'learning_rate',
+      'chosen': '0.1',
+      '0.01': 0.375,
+      '0.1': 0.4375,
+      '0.5': None,
+    }
+  ]
+  run_folders.write_finished(
+    runs['sup', '0.5'][1].settings, validation_accuracy=0.125
+  )
+  assert tune.main(argv) == 0
+  page = tmp_path / 'runs' / 'few_learning_rate_2folds.md'
+  lines = page.read_text().splitlines()
+  assert 'did not train, mean of 2 folds, seed 0.' in lines[0]
+  assert lines[-1].endswith('--rows=sup --folds=2')
+  assert '6/6 were done before.' in capsys.readouterr().out
+  chosen = tuning.read(page.with_suffix('.csv'), rows=('sup',))
+  assert chosen == {'sup': {'learning_rate': 0.5}}
+  # The run of the table trains on all labels.
+  for _, run in reproduce.plan(str(path), rows=('sup',), changed=chosen):
+    assert run.settings.label_fold is None
 
 
 @pytest.mark.parametrize(
   'arguments, message',
   [
+    (('--flag=learning_rate', '--values=1', '--folds=1'), '--folds=1 must be'),
     (('--flag=learning_rat', '--values=1'), '--flag=learning_rat'),
     (('--flag=run_dir', '--values=here'), '--flag=run_dir'),
     (('--flag=seed', '--values=0,1'), '--flag=seed'),

@@ -45,6 +45,7 @@ class Purpose(enum.IntEnum):
   TEST_OWNERS = _OF_DATA + 12
   SHARED_EXAMPLES = _OF_DATA + 13
   MEASURED_EXAMPLES = _OF_DATA + 14
+  LABEL_FOLDS = _OF_DATA + 15
   # Who takes part in a round, and what goes wrong there.
   PARTICIPANTS = 0x5A3B
   GROUPS = 0x5A3C

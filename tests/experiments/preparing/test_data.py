@@ -175,6 +175,24 @@ def test_a_cut_has_its_own_store_and_a_validation_split(prepare):
   assert other.source.version.endswith('-80_5_15-seed1')
 
 
+def test_a_fold_of_the_labels_is_for_validation(prepare):
+  """Of the server's, or of those that clients know; hidden ones stay hidden."""
+  for process, given, labelled in (
+    ('server_only', {'server_examples': 50}, 'server_examples'),
+    ('fedlabel', {'mask_ratio': 0.9}, 'labelled_client_examples'),
+    ('fedavg', {}, 'labelled_client_examples'),
+  ):
+    whole = prepare(process, num_clients=6, **given)
+    cut = prepare(process, num_clients=6, label_fold='2of5', **given)
+    before, after = whole.describe(), cut.describe()
+    held = after['validation_examples']
+    assert held == pytest.approx(before[labelled] / 5, abs=5)
+    assert before[labelled] - after[labelled] == held
+    # No pass sees them.
+    assert after['unused_labels'] == before['unused_labels'] + held
+    assert whole.store.key != cut.store.key
+
+
 def test_native_clients_give_validation_examples(prepare, half_labelled):
   own, cut = (
     prepare('fedlabel', **half_labelled, mask_ratio=0.0, **split)

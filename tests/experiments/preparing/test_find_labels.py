@@ -131,7 +131,7 @@ def test_several_runs_read_the_data_once(argv, reads, tmp_path):
   tried = tune.plan(
     str(table), 'learning_rate', ['0.1', '0.2'], folders=folders
   )
-  made = [each.settings for each in tried.values()]
+  made = [run.settings for (run,) in tried.values()]
   assert [each.process for each in made] == ['grouping_robust'] * 2
   assert not any('process' in recipes.changes(each) for each in made)
   assert reads == ['npz']
