@@ -146,7 +146,7 @@ FAULTS: Mapping[str, Fault] = {
   'stale': Fault('train from the first model', _FEW, _corrupt('stale')),
   'duplicate': Fault('send their change twice', _FEW, _twice),
   'empty_round': Fault(
-    'send nothing, and nobody else is there', (1,), _nothing
+    'send nothing, and nobody else is there', (1.0,), _nothing
   ),
   'one_client': Fault('send nothing, and one client is left', (0.9,), _nothing),
   'no_examples': Fault(
@@ -240,14 +240,14 @@ class Measured(NamedTuple):
 
 
 class Bench:
-  """A process with an aggregator, trained on sound clients.
+  """A process with an aggregator, and what faults do to it.
 
   Attributes:
     problem: The process and its data.
   """
 
   def __init__(self, problem: TinyProblem, aggregator: str):
-    """Builds the process and trains it.
+    """Builds the process.
 
     Args:
       problem: The process; it must have client training.
@@ -279,11 +279,15 @@ class Bench:
     self._process = client_reader.compose_with_reader(
       process, problem.reader(_clients(problem))
     )
-    state = process.initialize()
+    self._left_out: dict[tuple, float] = {}
+
+  @functools.cached_property
+  def _start(self) -> Any:
+    """The state before faults, after rounds of sound clients."""
+    state = self._process.initialize()
     for round_num in range(SOUND_ROUNDS):
       state = self._process.next(state, self._sound(round_num)).state
-    self._start = state
-    self._left_out: dict[tuple, float] = {}
+    return state
 
   @functools.cached_property
   def clean(self) -> Sequence[float]:
@@ -358,7 +362,9 @@ def _clients(problem: TinyProblem) -> Sequence[Mapping[str, np.ndarray]]:
 
 def _miscounts(metrics, name: str, cohort: Cohort) -> str:
   """Returns what is wrong with the counts of a round, in words, or ''."""
-  counts = metrics['client_work']['clients']
+  counts = metrics['client_work'].get('clients')
+  if counts is None:
+    return 'the metrics have no client_work/clients'
   counted = FAULTS[name].counted
   expected = {'empty': 0, 'non_finite': 0, 'invalid': 0}
   if counted is not None:

@@ -40,6 +40,8 @@ from tff_ssl.testing import command_line, fault_rounds
 from tff_ssl.testing.fault_rounds import FAULTS, MARGIN, NUM_CLIENTS
 from tff_ssl.testing.tiny_problems import TinyProblem
 
+# Of ten classes; below, there is little that could be lost.
+_LEARNT = 0.3
 KEPT, BROKEN, UNPROMISED, REFUSED = 'kept', 'BROKEN', 'no promise', 'refused'
 
 
@@ -67,6 +69,8 @@ _BEARS: Mapping[str, Callable[[int, int], bool]] = {
 @dataclasses.dataclass(frozen=True)
 class Row:
   """A row of the table; of an aggregator that is refused, the only one.
+
+  Accuracies and `recovered_after` are those of `fault_rounds.Measured`.
 
   Attributes:
     ended: 'kept', 'BROKEN', 'no promise' or 'refused'.
@@ -114,38 +118,53 @@ def measure(
   try:
     bench = fault_rounds.Bench(problem, aggregator)
   except (TypeError, ValueError) as error:
-    yield Row(name, aggregator, reason=' '.join(str(error).split()))
+    # With 'mean', nothing is asked of the builder that it could refuse.
+    ended = BROKEN if aggregator == 'mean' else REFUSED
+    yield Row(name, aggregator, ended=ended, reason=_in_one_line(error))
     return
   for fault in faults:
     if not fault_rounds.applies(fault, problem):
       continue
     for share in FAULTS[fault].shares:
-      measured = bench.measure(fault, share)
-      reasons = _broken(problem, aggregator, fault, share, measured)
-      yield Row(
-        name,
-        aggregator,
-        fault,
-        float(share),
-        measured.before,
-        measured.clean,
-        measured.left_out,
-        measured.accuracy,
-        measured.recovered_after,
-        *reasons,
-      )
+      yield _row(bench, aggregator, fault, share)
+
+
+def _row(bench, aggregator, fault, share) -> Row:
+  """Measures a row; a process that stops has broken its promise."""
+  row = Row(bench.problem.spec.name, aggregator, fault, share)
+  try:
+    measured = bench.measure(fault, share)
+  except Exception as error:  # noqa: BLE001
+    reason = f'stops with {type(error).__name__}: {_in_one_line(error)}'
+    return dataclasses.replace(row, ended=BROKEN, reason=reason)
+  ended, reason = _verdict(bench.problem, aggregator, fault, share, measured)
+  return dataclasses.replace(
+    row,
+    before=measured.before,
+    clean=measured.clean,
+    left_out=measured.left_out,
+    accuracy=measured.accuracy,
+    recovered_after=measured.recovered_after,
+    ended=ended,
+    reason=reason,
+  )
+
+
+def _in_one_line(error: Exception) -> str:
+  return ' '.join(str(error).split())
 
 
 def is_borne(
   problem: TinyProblem, aggregator: str, fault: str, share: float
 ) -> bool:
   """Returns whether more than a finite state is promised."""
+  if fault != 'exploding':
+    return True
   members = NUM_CLIENTS // problem.num_groups
-  bears = fault != 'exploding' or _BEARS[aggregator]
-  return bears is True or bears(round(share * NUM_CLIENTS), members)
+  return _BEARS[aggregator](round(share * NUM_CLIENTS), members)
 
 
-def _broken(problem, aggregator, fault, share, measured) -> tuple[str, str]:
+def _verdict(problem, aggregator, fault, share, measured) -> tuple[str, str]:
   """Returns how a row ended, and why."""
   reasons = []
   if not measured.is_finite:
@@ -172,26 +191,37 @@ def read(path: pathlib.Path) -> list[list[str]]:
   """
   if not path.exists():
     return []
-  head, *rows = csv.reader(io.StringIO(path.read_text(encoding='utf-8')))
-  if tuple(head) != _COLUMNS:
+  table = [*csv.reader(io.StringIO(path.read_text(encoding='utf-8')))]
+  if {len(row) for row in table} != {len(_COLUMNS)} or (
+    tuple(table[0]) != _COLUMNS
+  ):
     raise ValueError(
-      f'--output={path} holds another table, with the columns {head}: name '
-      'another file.'
+      f'--output={path} holds another table, which begins with {table[:1]}: '
+      'name another file.'
     )
-  return rows
+  return table[1:]
 
 
 def write(path: pathlib.Path, rows: Sequence[Row]) -> None:
   """Writes a table, as CSV or as Markdown by the ending of the path.
 
-  In a CSV file, rows of other processes and aggregators stay.
+  In a CSV file, rows of other processes, aggregators and faults stay, but for
+  what an aggregator that is refused, or is no longer, makes void.
   """
   if path.suffix == '.csv':
     cells = [row.cells for row in rows]
-    new = {tuple(row[:2]) for row in cells}
-    kept = [row for row in read(path) if tuple(row[:2]) not in new]
-    order = list(_BEARS)
-    table = sorted(kept + cells, key=lambda row: (row[0], order.index(row[1])))
+    # Of an aggregator that is refused, the name of the fault is empty.
+    new = {(*row[:2], fault) for row in cells for fault in (row[2], '')}
+    refused = {tuple(row[:2]) for row in cells if not row[2]}
+    kept = [
+      row
+      for row in read(path)
+      if tuple(row[:3]) not in new and tuple(row[:2]) not in refused
+    ]
+    order = [*_BEARS, '', *FAULTS]
+    table = sorted(
+      kept + cells, key=lambda row: (row[0], *map(order.index, row[1:3]))
+    )
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator='\n').writerows([_COLUMNS, *table])
     text = buffer.getvalue()
@@ -245,6 +275,12 @@ def _run(problem, aggregators, faults) -> list[Row]:
     + ', '.join(f'{count} {ended}' for ended, count in counts.items())
     + f', in {time.monotonic() - began:.0f} s.'
   )
+  before = [row.before for row in rows if row.before is not None]
+  if before and min(before) < _LEARNT:
+    print(
+      f'Before the faults, accuracy was {min(before):.2f}: so little says '
+      'nothing of whether it comes back.'
+    )
   return rows
 
 
@@ -263,8 +299,7 @@ def main(argv: Sequence[str]) -> int:
     '--output',
     metavar='FILE',
     type=pathlib.Path,
-    help='write the table, too: .csv, where rows of other processes and '
-    'aggregators stay, or .md',
+    help='write the table, too: .csv, where other rows stay, or .md',
   )
   values = parser.parse_args(argv[1:])
   if values.list:

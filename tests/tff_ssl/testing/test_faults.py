@@ -111,6 +111,26 @@ def test_faults_are_of_what_a_process_has():
   assert fault_rounds.applies('drop_out', TinyProblem(spec))
 
 
+def test_counts_are_exact_or_said_to_be_wrong():
+  cohort = fault_rounds.draw('nan', 0.3, 20, 1)
+
+  def said(name='nan', **counts):
+    known = {'participating': 7, 'empty': 0, 'non_finite': 3, 'invalid': 0}
+    metrics = {'client_work': {'clients': {**known, **counts}}}
+    return fault_rounds._miscounts(metrics, name, cohort)
+
+  assert said() == ''
+  assert said(non_finite=2) == '2 non_finite, not 3'
+  assert said(participating=8, empty=1) == (
+    '1 empty, not 0, 8 participating, not 7'
+  )
+  assert said('stale') == '3 non_finite, not 0, 7 participating, not 10'
+  # Without labels, some methods train and others do not.
+  assert said('no_labels', non_finite=0) == ''
+  nothing = fault_rounds._miscounts({'client_work': {}}, 'nan', cohort)
+  assert nothing == 'the metrics have no client_work/clients'
+
+
 _PAGE = pathlib.Path(__file__).parents[3] / 'docs/reference/faults.md'
 
 
@@ -151,7 +171,7 @@ def test_the_page_has_all_faults_with_their_shares():
 )
 def test_when_a_row_is_broken(fault, aggregator, measured, outcome):
   problem = TinyProblem(PROCESSES['fedavg'])
-  actual, reason = faults._broken(problem, aggregator, fault, 0.1, measured)
+  actual, reason = faults._verdict(problem, aggregator, fault, 0.1, measured)
   assert actual == outcome
   assert bool(reason) == (outcome != 'kept')
 
@@ -235,8 +255,9 @@ def _finite(*unused):
 
 
 CONTROLS = {
-  # Clients that are not finite, and a server that takes what they sent.
-  'nan': ('mean', [of_find_faults('non_finite')], 'counted wrongly'),
+  # Clients that are not finite: the server leaves out what it makes of them. In
+  # the next row, it does not.
+  'nan': ('mean', [of_find_faults('non_finite')], '^clients counted wrongly'),
   'nan_pixels': (
     'mean',
     [
@@ -322,13 +343,28 @@ ROW = faults.Row('mine', 'mean', 'nan', 0.1, 0.8, 0.8, None, 0.8, 1, 'kept')
 def test_rows_of_others_stay(tmp_path):
   path = tmp_path / 'faults.csv'
   other = dataclasses.replace(ROW, process='another')
+  stale = dataclasses.replace(ROW, fault='stale')
   refused = faults.Row('mine', 'dp', reason='no, "never"')
-  faults.write(path, [ROW, refused, other])
+
+  def stored():
+    return [(row[:3], row[-2:]) for row in faults.read(path)]
+
+  faults.write(path, [stale, ROW, refused, other])
   faults.write(path, [dataclasses.replace(ROW, ended='BROKEN', reason='x')])
-  assert [(row[:2], row[-2:]) for row in faults.read(path)] == [
-    (['another', 'mean'], ['kept', '']),
-    (['mine', 'mean'], ['BROKEN', 'x']),
-    (['mine', 'dp'], ['refused', 'no, "never"']),
+  expected = [
+    (['another', 'mean', 'nan'], ['kept', '']),
+    (['mine', 'mean', 'nan'], ['BROKEN', 'x']),
+    (['mine', 'mean', 'stale'], ['kept', '']),
+    (['mine', 'dp', ''], ['refused', 'no, "never"']),
+  ]
+  assert stored() == expected
+  # What is refused now has no rows, and what was refused is measured now.
+  now = dataclasses.replace(ROW, aggregator='dp')
+  faults.write(path, [dataclasses.replace(refused, aggregator='mean'), now])
+  assert stored() == [
+    expected[0],
+    (['mine', 'mean', ''], ['refused', 'no, "never"']),
+    (['mine', 'dp', 'nan'], ['kept', '']),
   ]
   page = tmp_path / 'faults.md'
   faults.write(page, [ROW])
@@ -336,6 +372,32 @@ def test_rows_of_others_stay(tmp_path):
   assert head.startswith('| process | aggregator | fault | share | before')
   assert row == (
     '| mine | mean | nan | 0.100 | 0.800 | 0.800 |  | 0.800 | 1 | kept |  |'
+  )
+
+
+def test_what_a_builder_refuses_and_what_stops(monkeypatch):
+  def build(model, *, wiring=None, **unused):
+    raise ValueError('never\nthis')
+
+  problem = TinyProblem(dataclasses.replace(PROCESSES['fedavg'], builder=build))
+  (row,) = faults.measure(problem, 'robust')
+  assert (row.ended, row.reason) == ('refused', 'never this')
+  # It is asked for nothing there.
+  (row,) = faults.measure(problem, 'mean')
+  assert (row.ended, row.reason) == ('BROKEN', 'never this')
+
+  class Stops:
+    def __init__(self, problem, aggregator):
+      self.problem = problem
+
+    def measure(self, fault, share):
+      raise KeyError(fault)
+
+  monkeypatch.setattr(fault_rounds, 'Bench', Stops)
+  (row,) = faults.measure(problem, 'robust', ['empty_round'])
+  assert (row.ended, row.reason) == (
+    'BROKEN',
+    "stops with KeyError: 'empty_round'",
   )
 
 
@@ -350,6 +412,7 @@ def test_rows_of_others_stay(tmp_path):
     (('fedavg', '--output=x.txt'), '--output=x.txt must end in .csv or .md'),
     (('fedavg', '--output=no/x.md'), 'there is no folder no to write to'),
     (('fedavg', '--output=README.csv'), 'holds another table'),
+    (('fedavg', '--output=empty.csv'), 'holds another table'),
   ],
 )
 def test_refusals(arguments, message, capsys, monkeypatch, tmp_path):
@@ -359,6 +422,7 @@ def test_refusals(arguments, message, capsys, monkeypatch, tmp_path):
   monkeypatch.setattr(contexts, 'install_context', refuse)
   monkeypatch.chdir(tmp_path)
   (tmp_path / 'README.csv').write_text('a,b\n1,2\n')
+  (tmp_path / 'empty.csv').touch()
   with pytest.raises(SystemExit) as stopped:
     main(*arguments)
   assert stopped.value.code == 2
