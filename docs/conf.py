@@ -77,8 +77,8 @@ html_theme_options = {
 _FENCE = re.compile(r'^(\s*)```(\w*)\s*$')
 _LINK = re.compile(r'(!?)\[([^\]]*)\]\(([^)#:]+)\)')
 _EVIDENCE = (
-  *('README', 'gain', 'grouping', 'fedlabel', 'label_hungry', 'fedul'),
-  *('comparison', 'fedmatch', 'costs', 'robustness'),
+  *('README', 'gain', 'leaderboard', 'grouping', 'fedlabel', 'label_hungry'),
+  *('fedul', 'comparison', 'fedmatch', 'costs', 'robustness'),
 )
 
 
