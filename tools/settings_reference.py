@@ -10,7 +10,7 @@ import collections
 import csv
 import pathlib
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from experiments.config import catalogue, command_line
@@ -32,8 +32,6 @@ _FILTER = (
 _SETTINGS = f"""\
 # Settings
 
-`{COMMAND}` writes these pages from the records in the code.
-
 Each setting is a flag of `python -m experiments.run`, written `--name=value`.
 `python -m experiments.run --process=NAME --dataset=NAME --help` lists those
 that have an effect there, each with the one value that it will have.
@@ -46,11 +44,11 @@ How to read an entry:
   other flags: `--help` with your flags shows which.
 - A resumed run must have the same settings as before, but for those whose entry
   says that they may change.
+
+`{COMMAND}` writes these pages from the records in the code.
 """
 _RECIPES = f"""\
 # Recipes
-
-`{COMMAND}` writes these pages from `experiments/recipes/` and `results/`.
 
 A row runs with `python -m experiments.run --recipe=TABLE:ROW`, a table with
 `python -m experiments.reproduce --table=TABLE`
@@ -61,6 +59,8 @@ A page has a column for each file of results: "ours" is
 with a quarter of the rounds. A figure is the mean over the seeds, whose number
 stands in brackets. This page counts the rows that have a published figure, and
 those that were run here.
+
+`{COMMAND}` writes these pages from `experiments/recipes/` and `results/`.
 """
 # The pages of recipes, by how the names of their tables begin.
 _FAMILIES = {
@@ -107,28 +107,35 @@ def settings() -> dict[str, str]:
     declared.setdefault(row.setting.name, []).append(row)
   chosen = _chosen_by_tables()
   pages, index = {}, []
+  heads = ('flag', 'what')
   rows = catalogue.first_rows().values()
   for heading, group in catalogue.by_heading(rows).items():
     page = f'settings/{heading.replace(" ", "_")}.md'
     lines = [f'# Settings: {heading}', '', _FILTER, '']
+    listed = []
     for setting, *_ in group:
       name = setting.name
       lines += _entry(setting, declared[name], chosen.get(name, {}))
       link = f'[`--{name}`]({page}#--{name})'
-      index.append((link, _cell(_markdown(setting.help))))
+      listed.append((link, _cell(_markdown(setting.help))))
     pages[page] = '\n'.join(lines).rstrip() + '\n'
-  return {
-    'settings.md': _index(_SETTINGS, pages, ('flag', 'what'), index)
-  } | pages
+    summary = f'{heading.capitalize()}: {len(listed)} settings'
+    table = stored_results.table(heads, listed)
+    # With blank lines about it, the table is Markdown.
+    index += [
+      f'<details><summary>{summary}</summary>',
+      '',
+      table,
+      '',
+      '</details>',
+    ]
+  return {'settings.md': _index(_SETTINGS, pages, index)} | pages
 
 
-def _index(
-  start: str, pages: Iterable[str], heads: tuple[str, ...], rows: list[tuple]
-) -> str:
-  """Returns a page that leads to others, with a table of all their entries."""
+def _index(start: str, pages: Iterable[str], lines: Sequence[str]) -> str:
+  """Returns a page that leads to others, with lines on all their entries."""
   tree = ['```{toctree}', ':hidden:', *(page[:-3] for page in pages), '```']
-  table = stored_results.table(heads, rows)
-  return '\n'.join([start, _FILTER, '', table, '', *tree]) + '\n'
+  return '\n'.join([start, _FILTER, '', *lines, '', *tree]) + '\n'
 
 
 def _chosen_by_tables() -> Mapping[str, _Chosen]:
@@ -363,7 +370,8 @@ def all_recipes() -> dict[str, str]:
     ).items()
   }
   heads = ('table', 'rows', 'published', 'run here')
-  return {'recipes.md': _index(_RECIPES, pages, heads, index)} | pages
+  table = stored_results.table(heads, index)
+  return {'recipes.md': _index(_RECIPES, pages, [table])} | pages
 
 
 def _recipe_table(

@@ -8,13 +8,14 @@ document.addEventListener("DOMContentLoaded", () => {
   const entries = [...page.querySelectorAll("tbody tr, section section")]
     .filter((entry) => entry.matches("tr") || !entry.querySelector("tr"))
     .map((entry) => {
-      const heading = entry.closest("section section")?.querySelector("h2");
+      const part = entry.closest("section section, details");
+      const heading = part?.querySelector("h2, summary");
       const text = `${heading?.textContent ?? ""} ${entry.textContent}`;
       return { entry, text: text.toLowerCase() };
     });
-  const tables = [...page.querySelectorAll("section section")].filter(
-    (section) => section.querySelector("tr"),
-  );
+  const tables = [
+    ...page.querySelectorAll("section section, details"),
+  ].filter((part) => part.querySelector("tr"));
   const count = document.createElement("span");
   count.setAttribute("role", "status");
   field.after(count);
@@ -26,8 +27,9 @@ document.addEventListener("DOMContentLoaded", () => {
       entry.hidden = !words.every((word) => text.includes(word));
       shown += !entry.hidden;
     }
-    for (const section of tables) {
-      section.hidden = !section.querySelector("tbody tr:not([hidden])");
+    for (const part of tables) {
+      part.hidden = !part.querySelector("tbody tr:not([hidden])");
+      part.open = field.value.trim() !== ""; // Of "details".
     }
     count.textContent = `${shown} of ${entries.length}`;
   }
