@@ -131,7 +131,33 @@ def test_counts_are_exact_or_said_to_be_wrong():
   assert nothing == 'the metrics have no client_work/clients'
 
 
-_PAGE = pathlib.Path(__file__).parents[3] / 'docs/reference/faults.md'
+_ROOT = pathlib.Path(__file__).parents[3]
+_PAGE = _ROOT / 'docs/reference/faults.md'
+_STORED = _ROOT / 'results/faults.csv'
+
+
+def test_stored_rows_are_whole_and_none_is_broken():
+  columns = [field.name for field in dataclasses.fields(faults.Row)]
+  stored = [
+    dict(zip(columns, row, strict=True)) for row in faults.read(_STORED)
+  ]
+  for row in stored:
+    assert row['process'] in PROCESSES and row['ended'] != 'BROKEN'
+  measured = {(row['process'], row['aggregator']) for row in stored}
+  assert ('fedavg', 'mean') in measured
+  for pair in measured:
+    rows_of_pair = [
+      row for row in stored if (row['process'], row['aggregator']) == pair
+    ]
+    problem = TinyProblem(PROCESSES[pair[0]])
+    assert rows_of_pair[0]['ended'] == 'refused' or [
+      (row['fault'], float(row['share'])) for row in rows_of_pair
+    ] == [
+      (name, share)
+      for name, fault in FAULTS.items()
+      if fault_rounds.applies(name, problem)
+      for share in fault.shares
+    ]
 
 
 def test_the_page_has_all_faults_with_their_shares():
