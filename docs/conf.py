@@ -78,7 +78,7 @@ _FENCE = re.compile(r'^(\s*)```(\w*)\s*$')
 _LINK = re.compile(r'(!?)\[([^\]]*)\]\(([^)#:]+)\)')
 _EVIDENCE = (
   *('README', 'gain', 'leaderboard', 'grouping', 'fedlabel', 'label_hungry'),
-  *('fedul', 'comparison', 'fedmatch', 'costs', 'robustness'),
+  *('fedul', 'comparison', 'fedmatch', 'costs', 'robustness', 'parts'),
 )
 
 

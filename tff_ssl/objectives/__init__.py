@@ -21,6 +21,8 @@ each step. `metrics` maps each name of the attribute `metric_names` to a pair
 An objective may have an attribute `rows`, which says which examples
 `LocalTraining` gives it where nothing else does: 'all' (the default), or
 'labelled', those with `y >= 0` (`tff_ssl.templates.minibatches.Selection`).
+One with a method `survey` sees all examples before the first step
+(`tff_ssl.Objective`).
 Its `settings` are those of its arguments that a user chooses: a process with
 the objective lists them.
 """
