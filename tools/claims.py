@@ -33,9 +33,8 @@ _EXPECTED = ('above', 'level')
 # A run still trains if it gains so much in the last fifth of its rounds, or if
 # a longer run does.
 _STILL_GAINS = 0.01
-# Below this share of the way from guessing to no error, a run has not begun to
-# learn. In ten classes that is twice the accuracy of guessing.
-_BEGUN = 1 / 9
+# Below so many times the accuracy of guessing, a run has not begun to learn.
+_TIMES_CHANCE = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,8 +188,7 @@ def verdict(
   if figures is None:
     return 'not run'
   ours, lead = (figures.system, figures.control), figures.lead
-  chance = 1 / claim.num_classes
-  has_begun = min(ours) >= chance + _BEGUN * (1 - chance)
+  has_begun = min(ours) >= _TIMES_CHANCE / claim.num_classes
   if lead.n < _MIN_SEEDS or not has_begun:
     return 'open'
   if claim.expects == 'level':
@@ -223,9 +221,8 @@ _METHOD = (
   '- **holds**: the order that is claimed, where no figures were published; '
   'the interval excludes zero.',
   f'- **open**: fewer than {_MIN_SEEDS} seeds; or the interval reaches to both '
-  'sides; or one of the two has not begun to learn: it is below a ninth of the '
-  'way from guessing to no error, which in ten classes is twice what guessing '
-  'gives.',
+  f'sides; or one of the two is below {_TIMES_CHANCE} times what guessing '
+  'gives, and has not begun to learn.',
   '- **not at this scale**: the other order, where training had not ended.',
   '- **contradicted**: the other order, where training had ended: neither '
   f'gains {share(_STILL_GAINS)} in the last fifth of its rounds, by a straight '
