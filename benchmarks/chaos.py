@@ -18,6 +18,7 @@ import argparse
 import collections
 import contextlib
 import csv
+import gc
 import json
 import multiprocessing
 import os
@@ -222,6 +223,7 @@ class Chaos:
   def _become(self, run) -> NoReturn:
     """Ends this process with what a function returns."""
     code = 70
+    gc.disable()  # It would copy most of the memory.
     try:
       sys.stdout, sys.stderr = self._output.open('w'), self._errors.open('w')
       code = run()
@@ -355,7 +357,7 @@ def _try_all(asked, file) -> bool:
   for process in asked.only.split(','):
     began = time.monotonic()
     with _opened(process, asked.seed) as chaos:
-      points = [*chaos.points()]
+      points = [each for each in chaos.points() if each[0] % asked.every == 0]
       if process != 'private':  # The noise of real runs is another.
         points += [(n + 1, MOMENTS) for n in range(asked.kills)]
       for point, fault in points:
@@ -380,9 +382,16 @@ def main() -> int:
   """Tries all points, or the one to replay; returns 1 after a failure."""
   parser = argparse.ArgumentParser(prog='python -m benchmarks.chaos')
   parser.add_argument('--only', default=','.join(PROCESSES), metavar='A,B')
+  parser.add_argument(
+    '--every',
+    type=int,
+    default=1,
+    help='tries each N-th operation',
+    metavar='N',
+  )
   parser.add_argument('--seed', type=int, default=0, help='of the runs')
   parser.add_argument(
-    *('--kills', '-k'),
+    '--kills',
     type=int,
     default=0,
     help='random kills of real runs of each process, but the private one',

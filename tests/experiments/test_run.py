@@ -24,6 +24,7 @@ from run_folders import SMALL, assert_same_metrics, metrics_of, summary_of
 from datasets.sources.catalogue import load_digits
 from experiments import run
 from experiments.config import catalogue, flags, settings
+from experiments.running import round_loop
 
 ROUNDS = 12
 # A low threshold, so that pseudo-labels are trained on at once.
@@ -387,6 +388,30 @@ def test_a_run_that_collapses_is_stopped_and_goes_on(cache, tmp_path, capsys):
   assert main(*asked, '--on_collapse=warn') == 0
   assert 'Resuming after round 1.' in capsys.readouterr().out
   assert metrics_of(tmp_path)['is_collapsing'].tolist() == [1, 1]
+
+
+@pytest.mark.runs
+def test_three_hundred_rounds_leave_nothing_behind(
+  cache, tmp_path, monkeypatch
+):
+  """RELIABILITY row R12: memory, open files and threads stay as they are."""
+  found, memory = [], round_loop._memory
+
+  def look():
+    own = psutil.Process()
+    found.append((own.num_fds(), own.num_threads()))
+    return memory()
+
+  monkeypatch.setattr(round_loop, '_memory', look)
+  long = ('--total_rounds=300', '--rounds_per_evaluation=50')
+  run_folders.train(tmp_path, *GROUPING, cache, *long)
+  memory_of_rounds = metrics_of(tmp_path)['python_mib']
+  before, after = memory_of_rounds[90:110], memory_of_rounds[280:]
+  assert after.median() < 1.02 * before.median()
+  descriptors, threads = np.transpose(found[100:])
+  assert len(set(descriptors)) == 1
+  # One that computes a round may not have ended yet.
+  assert np.ptp(threads) <= 4
 
 
 # Each norm and schedule runs.
