@@ -233,7 +233,9 @@ class _Unsynced:
       if number in self._contents and path.is_file():
         path.write_bytes(self._contents[number])
     for _, take_back in reversed(self._names * names):
-      take_back()
+      # A folder that has gone for good has nothing in it.
+      with contextlib.suppress(FileNotFoundError):
+        take_back()
 
 
 def _restoring(path: str) -> Callable[[], None]:
