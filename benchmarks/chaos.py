@@ -162,7 +162,7 @@ class Chaos:
           there.discard(saved)
         elif number < point - 1:  # The folder is synced, too.
           there.add(saved)
-    return max(there)
+    return max(there, default=0)
 
   def try_point(self, point: int, fault: str) -> tuple[str, str]:
     """Returns how a run with a fault ended, and what its resumption gave."""
