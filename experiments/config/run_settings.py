@@ -389,6 +389,7 @@ TAKING_PART = (
     default='none',
     choices=('none', *plans.CORRUPTIONS),
     used_when=(_CLIENTS_TRAIN,),
+    needed_by='comparisons of aggregators under faults',
   ),
   Setting(
     'corrupt_share',

@@ -107,11 +107,13 @@ def test_every_process_runs_on_its_defaults(make):
     made = make(process=process)
     unused = set(PROCESSES[process].setting_names) - set(made.used)
     # For lack of batch normalisation, of `local_epochs` and of a mask, and
-    # where the data or the rule of pseudo-labels decide; of FedUL, for its base
-    # and the uniform prior; where all clients weigh the same.
+    # where the data or the rule of pseudo-labels decide; where the model in
+    # training labels; of FedUL, for its base and the uniform prior; where all
+    # clients weigh the same.
     assert unused <= {
       *('proximal_strength', 'test_prior', 'class_weights'),
       *('threshold', 'min_confidence'),
+      *('sharpness_radius', 'sharpness_threshold'),
       *('bn_statistics', 'local_steps', 'local_epochs', 'mask'),
       *('labelled_batch_probability', 'unlabelled_steps'),
       *('control_update', 'server_learning_rate', 'global_momentum'),

@@ -162,7 +162,7 @@ def test_cutout_covers_the_square_of_fixmatch(side, channels, size):
   the_views = ImageViews(
     (0.0,) * channels, (1.0,) * channels, num_ops=0, cutout_fill=200
   )
-  count = 4000
+  count = 2000
   images = np.zeros((count, side, side, channels), np.uint8)
   view = _to_pixels(the_views.strong(images, _seed()))
   assert set(np.unique(view)) == {0, 200}
