@@ -70,7 +70,11 @@ def find(name: str | None) -> algorithms.ProcessSpec:
 
 
 def install_context() -> None:
-  """Lets TFF compute in this process, and tell of errors alone."""
+  """Lets TFF compute in this process.
+
+  TensorFlow's messages are left out, those of errors too: what fails raises, or
+  is a row of what is measured.
+  """
   logging.getLogger('tensorflow').setLevel(logging.CRITICAL)
   from tff_ssl.simulation import contexts
 
