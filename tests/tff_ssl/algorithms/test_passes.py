@@ -127,7 +127,7 @@ def test_clients_that_wait_for_the_server_do_not_count(
 @pytest.mark.parts
 def test_fedtrinet_votes_three_times(tff_context):
   problem = problem_of('fedtrinet')
-  process = problem.build()
+  process = problem.build(supervised_rounds=1)
   clients = [problem.client(0, _SIZE)]
   first = process.next(process.initialize(), clients)
   assert passes_of(first.metrics) == (_LABELLED, _LABELLED)
