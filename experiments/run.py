@@ -42,13 +42,10 @@ def _run(given: dict[str, object], found: dict[str, object]) -> int:
     if given.get('list'):
       _list(found)
       return 0
-    if 'seeds' in given and given.get('dry_run'):
-      return _try_out_seeds(given, found)
-    has_bound = given.get('with_lower_bound') and not given.get('dry_run')
-    if 'seeds' in given or has_bound:
+    if 'seeds' in given or given.get('with_lower_bound'):
       from experiments.tables import seeds
 
-      return seeds.run(given, found)
+      return (_try_out if given.get('dry_run') else seeds.run)(given, found)
     # First: a user's own part may import TensorFlow.
     execution_context.choose_kernels(given.get('clients_per_round'))
     settings = recipes.make(given)
@@ -81,17 +78,22 @@ def _run(given: dict[str, object], found: dict[str, object]) -> int:
     return _complain(error, _FAILED)
 
 
-def _try_out_seeds(given, found) -> int:
-  """Says what the run of each seed would do, until one is refused."""
+def _try_out(given, found) -> int:
+  """Says what runs of several seeds or with a bound would do.
+
+  It ends at the first that is refused.
+  """
   from experiments.tables import seeds
 
-  documents = []
-  for one in seeds.plan(given):
-    print(f'--- {one.name}: {one.settings.run_dir}', flush=True)
-    documents.append({})
-    if exit_code := _run(one.given, documents[-1]):
-      return exit_code
-  found['runs'] = documents
+  documents = {'runs': [], 'bounds': []}
+  for pair in seeds.plan_with_bounds(given):
+    for one, documents_of_kind in zip(pair, documents.values(), strict=False):
+      print(f'--- {one.name}: {one.settings.run_dir}', flush=True)
+      documents_of_kind.append({})
+      flags_of_one = {**one.given, 'dry_run': True}
+      if exit_code := _run(flags_of_one, documents_of_kind[-1]):
+        return exit_code
+  found |= {kind: each for kind, each in documents.items() if each}
   return 0
 
 

@@ -119,22 +119,42 @@ def load(
 
 
 def recognise(folder: pathlib.Path) -> str:
-  """Returns the name of the data set of a user's that reads a folder."""
+  """Returns the name of the data set of a user's that reads a folder.
+
+  Args:
+    folder: That of the data.
+
+  Raises:
+    ValueError: If no data set reads the folder, or if it holds the files of
+      two, neither of which takes the files of the other.
+  """
   if not folder.is_dir():
     raise ValueError(f'FOLDER={folder} is no folder: name that of your data.')
   held = {path.name for path in folder.iterdir()}
+  found = []
   # Those that need more come behind others.
   for spec in reversed(list(SOURCES.values())):
-    if any(map(held.issuperset, spec.signs)):
+    if signs := [set(names) for names in spec.signs if held.issuperset(names)]:
       with contextlib.suppress(ValueError):  # Of files that cannot be read.
         if spec.fits(str(folder)):
-          return spec.name
-  signs = {names[-1] for spec in SOURCES.values() for names in spec.signs}
-  raise ValueError(
-    f'FOLDER={folder} holds nothing that is known: put '
-    f'{", ".join(sorted(signs))} there (see docs/how_to/own_data.md), or give '
-    '--dataset.'
-  )
+          found.append((spec.name, signs[0]))
+  if not found:
+    signs = {names[-1] for spec in SOURCES.values() for names in spec.signs}
+    raise ValueError(
+      f'FOLDER={folder} holds nothing that is known: put '
+      f'{", ".join(sorted(signs))} there (see docs/how_to/own_data.md), or '
+      'give --dataset.'
+    )
+  (first, files), *rest = found
+  # One kind may be read from a part of another's files.
+  for other, its_files in rest:
+    if not (its_files <= files or files <= its_files):
+      raise ValueError(
+        f'FOLDER={folder} holds data of two kinds, {first} '
+        f'({", ".join(sorted(files))}) and {other} '
+        f'({", ".join(sorted(its_files))}): give --dataset, or put them apart.'
+      )
+  return first
 
 
 def decode(

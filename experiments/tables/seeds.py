@@ -86,11 +86,12 @@ def plan(given: dict[str, object]) -> list[child_runs.ChildRun]:
   return runs
 
 
-def run(given: dict[str, object], found: dict[str, object]) -> int:
-  """Runs a command line with `--seeds`, `--with_lower_bound`, or both.
+def plan_with_bounds(
+  given: dict[str, object],
+) -> list[tuple[child_runs.ChildRun, ...]]:
+  """Returns the runs of a command line with `--seeds`, a bound, or both.
 
-  Prints what the finished runs gave, puts it in `found`, and returns the exit
-  code.
+  Each stands before its bound, with `--with_lower_bound`.
 
   Raises:
     UsageError: If something else than to train them is asked for.
@@ -100,14 +101,21 @@ def run(given: dict[str, object], found: dict[str, object]) -> int:
       f'--export_form={form} holds the process of one run: leave out --seeds '
       f'and --{lower_bound.FLAG}.'
     )
-  has_bounds = given.get(lower_bound.FLAG)
   if 'seeds' not in given:
-    runs = [lower_bound.plan(given)]
-  else:
-    runs = [
-      lower_bound.plan(one.given, one.name) if has_bounds else (one,)
-      for one in plan(given)
-    ]
+    return [lower_bound.plan(given)]
+  if given.get(lower_bound.FLAG):
+    return [lower_bound.plan(one.given, one.name) for one in plan(given)]
+  return [(one,) for one in plan(given)]
+
+
+def run(given: dict[str, object], found: dict[str, object]) -> int:
+  """Runs a command line with `--seeds`, `--with_lower_bound`, or both.
+
+  Prints what the finished runs gave, puts it in `found`, and returns the exit
+  code.
+  """
+  has_bounds = given.get(lower_bound.FLAG)
+  runs = plan_with_bounds(given)
   outcome = child_runs.run_all(list(itertools.chain(*runs)), are_alike=True)
   if outcome.failed:
     print(f'error: {", ".join(outcome.failed)} failed.', file=sys.stderr)

@@ -53,6 +53,13 @@ def test_signs(tmp_path, names, dataset):
   assert catalogue.recognise(tmp_path) == dataset
 
 
+def test_two_kinds_in_one_folder_are_not_guessed(tmp_path):
+  for name in ('train.csv', 'train.npz'):
+    (tmp_path / name).write_text('label,a\nx,1\ny,2\n')
+  with pytest.raises(ValueError, match='table .*npz|npz .*table'):
+    catalogue.recognise(tmp_path)
+
+
 @pytest.mark.parametrize(
   'arguments, said',
   [

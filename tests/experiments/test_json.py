@@ -174,15 +174,22 @@ def test_a_dry_run(tmp_path, cache, capsys):
 
 
 @pytest.mark.runs
-def test_a_dry_run_of_seeds(tmp_path, cache, capsys):
-  arguments = (*SMALL, '--process=fedavg', f'--run_dir={tmp_path}/a', cache)
-  arguments = (*arguments, '--seeds=3,5', '--dry_run')
+@pytest.mark.parametrize(
+  'process, more', [('fedavg', []), ('grouping', ['--with_lower_bound'])]
+)
+def test_a_dry_run_of_seeds(process, more, tmp_path, cache, capsys):
+  arguments = (*SMALL, f'--process={process}', f'--run_dir={tmp_path}/a', cache)
+  arguments = (*arguments, '--seeds=3,5', '--dry_run', *more)
   document = printed(run.main, capsys, *arguments)
   check(document, f'{_RUN} --seeds --dry_run')
   of_a_run, _ = documented(_RUN)
-  for seed, each in zip((3, 5), document['runs'], strict=True):
-    check(each, f'{_RUN} --dry_run', of_a_run)
-    assert each['flags']['seed'] == seed
+  for kind, documents in document.items():
+    for seed, each in zip((3, 5), documents, strict=True):
+      check(each, f'{_RUN} --dry_run', of_a_run)
+      assert each['flags']['seed'] == seed
+      is_bound = each['flags']['process'] == 'server_only'
+      assert is_bound == (kind == 'bounds')
+  assert ('bounds' in document) == bool(more)
   assert not list(tmp_path.iterdir())
 
 
