@@ -27,7 +27,6 @@ import tree
 from matplotlib import figure
 from sklearn import metrics
 
-from datasets.records import partition_report
 from experiments import run
 from experiments.artifacts import pictures, run_folder, versions
 from experiments.config import flags
@@ -62,7 +61,6 @@ _PINNED = (
   (privacy_loss.PrivacyLoss, 'measure', lambda *unused: {}),
   (privacy_loss.PrivacyLoss, 'facts', lambda *unused: {}),
   (pictures, 'draw_curves', _draw),
-  (partition_report, 'plot_partition', _draw),
   (metrics.ConfusionMatrixDisplay, 'plot', lambda *unused, **how: None),
   (figure.Figure, 'savefig', lambda self, file, **how: _Picture.savefig(file)),
 )

@@ -40,8 +40,8 @@ COMMAND = side_commands.Command(
   (
     dataclasses.replace(
       side_commands.OUTPUT,
-      help='Path without an ending: writes OUTPUT.csv, .md, .png, _curves.csv '
-      'and, where there are published figures, _published.png.',
+      help='Path without an ending: writes OUTPUT.csv, .md, .png and '
+      '_curves.csv.',
     ),
     Setting(
       'curves',
@@ -155,8 +155,6 @@ def _write_all(output, table, markdown: str, runs, curves) -> None:
     drawn, path('_curves.csv'), index=False, float_format='%.4g'
   )
   csv_files.write_table(table, path('.csv'), index=False)
-  if table['published'].notna().any():
-    run_pictures.save(pictures.of_published(table), path('_published.png'))
   durable_files.write(path('.md'), markdown.encode())
 
 

@@ -287,10 +287,7 @@ def _report(readings, values) -> None:
       against = None
     found = values.found if values.json else None
     report.write(groups, output, against=against, found=found)
-    print(
-      f'\nWritten to {output}.csv, .md, .png, _curves.csv and, where figures '
-      'are published, _published.png.'
-    )
+    print(f'\nWritten to {output}.csv, .md, .png and _curves.csv.')
   if len(finished) < len(runs):
     print(f'{len(runs) - len(finished)} of {len(runs)} runs are not finished.')
 

@@ -1,4 +1,4 @@
-"""Records of a partition: manifest, statistics, pictures and reports.
+"""Records of a partition: manifest, statistics and reports.
 
 May import `datasets.files`, `datasets.sources` and `datasets.partition`.
 """

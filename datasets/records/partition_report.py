@@ -1,4 +1,4 @@
-"""What a run says of its partition: numbers, the metric R, sentences, pictures.
+"""What a run says of its partition: numbers, the metric R, sentences.
 
 R is Definition 2, Eq. 2 of Zhang et al. (arXiv:2008.11364). How far a client's
 labelled data are from its unlabelled data is class-distribution mismatch (Fig.
@@ -7,7 +7,6 @@ for Federated Learning with Limited Labels"), which names no distance; here is
 that of R.
 """
 
-import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,22 +14,12 @@ import numpy as np
 from datasets.partition import native_partition, partitions
 from datasets.partition.assignment import Partition
 from datasets.sources.source import UNKNOWN, Source
-from tff_ssl.common import prior_checks, whole_files
+from tff_ssl.common import prior_checks
 
-MAX_ROWS_DRAWN = 400
-# From zero: two pictures compare, and an absent class is always dark.
-HEAT_MAP = {
-  'aspect': 'auto',
-  'interpolation': 'nearest',
-  'cmap': 'viridis',
-  'vmin': 0,
-}
 # With fewer labels of a class, the result depends on which ones are drawn.
 FEW_LABELS = 5
 # From this share of the owners on, much data is lost with those held out.
 _MANY_HELD_OUT = 0.25
-_PANEL_INCHES = 2.4
-_COLUMNS = 5
 
 
 def class_counts(
@@ -91,34 +80,6 @@ def summary(
     'examples_of_known_class': int(known.sum()),
     'measured_r': noniid_r(counts) if known.any() else None,
   }
-
-
-def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
-  """Draws clients x classes, `counts` `[K, d]`, as a heat map in a PNG file."""
-  from matplotlib.figure import Figure
-  from matplotlib.ticker import MaxNLocator
-
-  num_clients = len(counts)
-  drawn = counts
-  if num_clients > MAX_ROWS_DRAWN:
-    rows = np.linspace(0, num_clients - 1, MAX_ROWS_DRAWN).round().astype(int)
-    drawn = counts[rows]
-    title += f'\n{MAX_ROWS_DRAWN} of {num_clients:,} clients drawn'
-  figure = Figure(figsize=(7, 6), layout='constrained')
-  axes = figure.add_subplot()
-  image = axes.imshow(drawn, **HEAT_MAP, vmax=max(drawn.max(), 1))
-  for axis in (axes.xaxis, axes.yaxis):
-    axis.set_major_locator(MaxNLocator(integer=True))
-  axes.set_xlabel('class')
-  axes.set_ylabel('client')
-  # A dollar sign in a user's title is no formula.
-  axes.set_title(title, parse_math=False)
-  figure.colorbar(
-    image, ax=axes, label='examples', ticks=MaxNLocator(integer=True)
-  )
-  os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-  with whole_files.replacing(path) as file:
-    figure.savefig(file, format='png', dpi=120)
 
 
 def mismatch_of(labelled: np.ndarray, unlabelled: np.ndarray) -> np.ndarray:
@@ -294,45 +255,3 @@ def lines_of_sets(partition: Partition) -> list[str]:
       'condition numbers leave it out; their data say nothing about it.'
     )
   return said
-
-
-def plot_priors(
-  partition: Partition, path: str | os.PathLike, title: str
-) -> None:
-  """Draws the class priors of each client, sets x classes, as a PNG."""
-  from matplotlib.figure import Figure
-
-  columns = min(_COLUMNS, partition.num_clients)
-  rows = -(-partition.num_clients // columns)
-  figure = Figure(
-    figsize=(_PANEL_INCHES * (columns + 1), _PANEL_INCHES * (rows + 0.5)),
-    layout='constrained',
-  )
-  axes = figure.subplots(rows, columns, squeeze=False)
-  highest = partition.class_priors.max()
-  facts = describe_sets(partition)
-  for client, own in enumerate(partition.class_priors):
-    panel = axes.flat[client]
-    image = panel.imshow(
-      own[: partition.num_sets[client]], **HEAT_MAP, vmax=highest
-    )
-    # A client's name may hold a dollar sign, which would start a formula.
-    absent = facts['absent_classes'][client]
-    panel.set_title(
-      f'{partition.client_names[client]}: '
-      f'{facts["condition_numbers"][client]:.3g}'
-      + (f', {absent} classes absent' if absent else ''),
-      fontsize=8,
-      parse_math=False,
-    )
-    panel.set_xlabel('class')
-    panel.set_ylabel('set')
-  for panel in axes.flat[partition.num_clients :]:
-    panel.set_axis_off()
-  figure.suptitle(
-    f'{title}\nclass priors of the sets, and their condition number',
-    parse_math=False,
-  )
-  figure.colorbar(image, ax=axes, label='share of the set')
-  with whole_files.replacing(path) as file:
-    figure.savefig(file, format='png', dpi=100)

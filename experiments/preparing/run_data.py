@@ -171,7 +171,7 @@ class RunData:
 
 
 def write_records(data: RunData, folder) -> None:
-  """Writes the records of the data: partition, labels and pictures of them."""
+  """Writes the records of the data: partition and labels."""
   split_manifest.write(
     data.partition,
     folder.path / 'split.json',
@@ -187,18 +187,6 @@ def write_records(data: RunData, folder) -> None:
     )
     path = folder.path / run_folder.PARTITION
     csv_files.write_table(table, path, index_label='client')
-    partition_report.plot_partition(
-      data.counts,
-      folder.path / 'partition.png',
-      f'{data.source.name}, {data.partition.name}: '
-      f'R = {partition_report.noniid_r(data.counts):.3f}',
-    )
-  if data.partition.in_sets:
-    partition_report.plot_priors(
-      data.partition,
-      folder.path / 'class_priors.png',
-      f'{data.source.name}, {data.partition.name}',
-    )
   mismatch = data.mismatch()
   if mismatch is not None:
     path = folder.path / 'label_mismatch.csv'

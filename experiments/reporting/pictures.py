@@ -1,4 +1,4 @@
-"""The pictures of a report: curves, gradient diversity, published figures.
+"""The pictures of a report: curves and gradient diversity.
 
 A line is the mean over the seeds of a group, in the band of all seeds.
 """
@@ -6,7 +6,6 @@ A line is the mean over the seeds of a group, in the band of all seeds.
 import itertools
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 from cycler import cycler
 from matplotlib import figure, ticker
@@ -241,49 +240,3 @@ def _with_whose(group) -> str:
     for flags in (summary['flags'] for summary in group.summaries)
   }
   return f'{group.name}, {" and ".join(sorted(measured))}'
-
-
-def of_published(table: pd.DataFrame) -> figure.Figure:
-  """Draws each mean of `summary_tables.of_groups` beside what was published.
-
-  There is a panel for each measure. Labels mark the rows of shortened runs, and
-  those whose flags differ from their recipe.
-  """
-  measures = table.get('measure', pd.Series('accuracy', index=table.index))
-  groups = list(table.groupby(measures, sort=False))
-  picture = figure.Figure(
-    figsize=(7, 1 + 0.9 * len(groups) + 0.22 * len(table)), layout='constrained'
-  )
-  panels = picture.subplots(
-    len(groups),
-    squeeze=False,
-    height_ratios=[2 + len(rows) for _, rows in groups],
-  ).flat
-  for axes, (measure, rows) in zip(panels, groups, strict=True):
-    places = np.arange(len(rows))
-    mean = rows['mean'].astype(float)
-    # Without an interval there is nothing to either side.
-    sides = [
-      (mean - rows[end].astype(float)).abs().fillna(0)
-      for end in ('low', 'high')
-    ]
-    axes.errorbar(mean, places, xerr=np.stack(sides), fmt='o', label='here')
-    published = rows['published'].astype(float)
-    axes.plot(published, places, 'D', markerfacecolor='none', label='published')
-    axes.set_yticks(places, map(_with_notes, rows.to_dict('records')))
-    axes.tick_params(axis='y', labelsize='small')
-    axes.invert_yaxis()
-    axes.set_xlabel(measure)
-    axes.grid(alpha=0.3)
-  keys = picture.axes[0].get_legend_handles_labels()
-  picture.legend(*keys, loc='outside upper center', ncols=2)
-  return picture
-
-
-def _with_notes(row) -> str:
-  notes = []
-  if row['scale'] < 1:
-    notes.append(f'{row["scale"]:g} of the rounds')
-  if isinstance(row.get('changed'), str):
-    notes.append('changed')
-  return f'{row["name"]} ({", ".join(notes)})' if notes else row['name']

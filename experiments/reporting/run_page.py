@@ -14,17 +14,13 @@ import jinja2
 import numpy as np
 import pandas as pd
 
-from datasets.records.partition_report import MAX_ROWS_DRAWN
+from datasets.partition.client_labels import REDRAWN
+from datasets.records import split_manifest
 from experiments.artifacts import durable_files, run_folder
 from experiments.artifacts import pictures as pictures_of_run
 from experiments.config import catalogue
 from experiments.config.command_line import UsageError
-from experiments.reporting import (
-  label_audit,
-  page_charts,
-  pictures,
-  summary_tables,
-)
+from experiments.reporting import page_charts, pictures, summary_tables
 from experiments.reporting.run_groups import Group
 from experiments.tables import measures
 
@@ -35,8 +31,8 @@ _MOST_SYSTEMS = len(pictures_of_run.COLOURS)
 # Points of all lines together, and of one: the page stays below 3 MB.
 _POINTS = 40_000
 _MOST_POINTS, _LEAST_POINTS = 500, 50
-# Columns of a heat map over rounds.
-_MOST_ROUNDS = 100
+# Columns of a heat map over rounds, and rows of one over clients.
+_MOST_ROUNDS, _MOST_CLIENTS = 100, 400
 # Rows of the table below a chart.
 _ROWS = 12
 # Columns of metrics.csv over rounds -> their names.
@@ -87,7 +83,6 @@ class _Page:
       'pseudo_labels': self._curves(_PSEUDO_LABELS),
       'pseudo_labels_by_class': self._pseudo_labels_by_class(),
       'splits': self._splits(),
-      'audits': [(g.name, label_audit.of_group(g)) for g in self._groups],
       'confusions': self._confusions(),
       'clients': self._clients(),
       'versions': _versions(self._groups),
@@ -196,29 +191,24 @@ class _Page:
     found, drawn = {}, 0
     for group in self._groups:
       for folder, summary, name in group.runs():
-        split = label_audit.split_of(folder)
-        key = split.description['sha256'] if split else str(folder)
-        # Equal splits may show other labels to another process.
-        key = (key, split and split.labels_at, split and split.redrawn_ratio)
+        partition, key, labelled = _split_of(folder)
         if key not in found:
           found[key] = {
             'users': [],
-            'split': split,
+            'partition': partition,
             'summary': summary,
             'charts': [],
           }
           if folder == group.folders[0] and drawn < _MOST_SYSTEMS:
-            found[key]['charts'] = self._charts_of_split(split, folder)
+            found[key]['charts'] = self._charts_of_split(labelled, folder)
             drawn += 1
         found[key]['users'].append(name)
     return list(found.values())
 
-  def _charts_of_split(self, split, folder) -> list[tuple[str, str]]:
+  def _charts_of_split(self, labelled, folder) -> list[tuple[str, str]]:
     charts = []
-    if split is not None:
-      labelled = split.labelled_in_a_pass
-      unlabelled = split.partition.client_sizes - labelled
-      chart = page_charts.client_sizes(labelled, unlabelled)
+    if labelled is not None:
+      chart = page_charts.client_sizes(*labelled)
       charts.append(('examples of each client', self._add(chart)))
     if (folder / run_folder.PARTITION).exists():
       counts = pd.read_csv(
@@ -227,8 +217,7 @@ class _Page:
         dtype={'client': str},
         keep_default_na=False,
       )
-      # As many clients as `partition.png` shows.
-      counts = _thinned(counts, MAX_ROWS_DRAWN)
+      counts = _thinned(counts, _MOST_CLIENTS)
       most = counts.to_numpy().max()
       chart = page_charts.heat_map(counts, counts, ('class', 'client'), most)
       charts.append(('examples of each client and class', self._add(chart)))
@@ -300,6 +289,30 @@ class _Page:
           }
         )
     return found
+
+
+def _split_of(folder) -> tuple[str | None, Any, tuple | None]:
+  """Returns the name of a run's partition, what tells the split from others.
+
+  And how many examples of each client, `int64 [K]`, have a label in one pass,
+  and how many have none. Without a sound record, it is nothing but the folder.
+  """
+  try:
+    partition, description = split_manifest.load(
+      folder / 'split.json', folder / 'split.npz'
+    )
+  except (OSError, ValueError):
+    return None, folder, None
+  labels = description['labels']
+  is_redrawn = labels.get('mask') == REDRAWN
+  # Equal splits may show other labels to another process.
+  seen = labels['labels_at'], labels['mask_ratio'] if is_redrawn else None
+  labelled = split_manifest.labels_per_client(partition, *seen)
+  return (
+    partition.name,
+    (description['sha256'], *seen),
+    (labelled, partition.client_sizes - labelled),
+  )
 
 
 def _tables(group, name: str, **how) -> list[pd.DataFrame]:

@@ -86,7 +86,7 @@ def test_seeds_are_one_row_beside_the_published_figure(tmp_path):
 
   out = tmp_path / 'out'
   names = {path.name for path in out.iterdir()}
-  endings = ('.csv', '.md', '.png', '_curves.csv', '_published.png')
+  endings = ('.csv', '.md', '.png', '_curves.csv')
   assert names == {f'x_scale0.1{ending}' for ending in endings}
   pd.testing.assert_frame_equal(
     pd.read_csv(out / 'x_scale0.1.csv'), table.astype({'changed': float})

@@ -117,11 +117,11 @@ def test_folder_is_complete(whole):
   assert {path.name for path in whole.iterdir()} == {
     *('.lock', 'checkpoints', 'confusion.csv', 'confusion.png'),
     *('curves.png', 'flags.txt', 'metrics.csv'),
-    *('participation.csv', 'partition.csv', 'partition.png'),
+    *('participation.csv', 'partition.csv'),
     *('split.json', 'split.npz', 'summary.json'),
     *('tensorboard', 'versions.json'),
   }
-  for name in ('confusion.png', 'curves.png', 'partition.png'):
+  for name in ('confusion.png', 'curves.png'):
     with Image.open(whole / name) as picture:
       picture.verify()
   assert list((whole / 'tensorboard').glob('events.*'))

@@ -6,7 +6,6 @@ import types
 import numpy as np
 import pytest
 import stores
-from PIL import Image
 
 from experiments.config import settings
 from experiments.preparing import building, data, description, run_data
@@ -42,8 +41,6 @@ def test_set_data_and_their_records(cache_dir, tmp_path, capsys):
   said = json.loads((tmp_path / 'split.json').read_text())
   assert said['labels']['labels_at'] == 'sets'
   assert said['arguments']['priors'] == 'noniid'
-  with Image.open(tmp_path / 'class_priors.png') as picture:
-    assert picture.size == (960, 360)
   told = '\n'.join(description.lines_of_data(run))
   assert 'Partition u_sets: ' in told and 'condition numbers' in told
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from datasets.records import partition_report
 
@@ -106,26 +105,3 @@ def test_examples_of_unknown_class_count_in_sizes_only():
 def test_no_clients_have_no_summary():
   with pytest.raises(ValueError, match='at least one client'):
     partition_report.summary(np.zeros([0, 3], int))
-
-
-@pytest.mark.parametrize(
-  'num_clients, note', [(400, ''), (3_400, '\n400 of 3,400 clients drawn')]
-)
-def test_picture(tmp_path, pictures, num_clients, note):
-  path = tmp_path / 'new' / 'partition.png'
-  counts = np.random.default_rng(0).integers(0, 9, [num_clients, 10])
-  partition_report.plot_partition(counts, str(path), 'costs $5 and $_')
-  with Image.open(path) as image:
-    assert image.format == 'PNG'
-    assert len(np.unique(np.asarray(image.convert('L')))) > 20
-  titles = [axes.get_title() for axes in pictures[0].axes]
-  assert titles == [f'costs $5 and $_{note}', '']
-
-
-def test_colours_are_from_zero_and_ticks_whole(tmp_path, pictures):
-  counts = np.array([[3, 4], [5, 6], [4, 4]])
-  partition_report.plot_partition(counts, str(tmp_path / 'x.png'), 'title')
-  panel, colours = pictures[0].axes
-  assert panel.images[0].get_clim() == (0, 6)
-  for ticks in (panel.get_xticks(), panel.get_yticks(), colours.get_yticks()):
-    np.testing.assert_array_equal(ticks, np.round(ticks))

@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from datasets.partition import assignment, u_sets
 from datasets.partition.assignment import Partition
@@ -75,13 +74,6 @@ def test_a_note_of_noise(partition):
   noisy = dataclasses.replace(partition, arguments={'prior_noise': 0.4})
   *_, note = partition_report.lines_of_sets(noisy)
   assert note.startswith('Note: these are condition') and '=0.4' in note
-
-
-def test_picture(partition, tmp_path):
-  partition_report.plot_priors(partition, tmp_path / 'p.png', 'a $ title')
-  with Image.open(tmp_path / 'p.png') as picture:
-    assert picture.size == (720, 360)
-    assert len(np.unique(np.asarray(picture).reshape(-1, 4), axis=0)) > 10
 
 
 def test_order_of_examples_depends_on_the_seed(partition):

@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
+from matplotlib import figure
 from PIL import Image
 
-from datasets.records import partition_report
+from experiments.artifacts import pictures
 from tff_ssl.common import whole_files
 
 
@@ -79,8 +79,8 @@ def test_a_killed_writer_leaves_the_old_file_and_a_temporary_one(tmp_path):
 
 def test_pictures_are_not_written_in_place(tmp_path, monkeypatch):
   """A picture of before is whole until the next one is."""
-  path, counts = tmp_path / 'partition.png', np.eye(3)
-  partition_report.plot_partition(counts, path, 'first')
+  path, drawn = tmp_path / 'curves.png', figure.Figure()
+  pictures.save(drawn, path)
   before, renamed = path.read_bytes(), []
   replace = os.replace
 
@@ -92,5 +92,6 @@ def test_pictures_are_not_written_in_place(tmp_path, monkeypatch):
     replace(source, target)
 
   monkeypatch.setattr(os, 'replace', look)
-  partition_report.plot_partition(counts, path, 'second')
+  drawn.suptitle('second')
+  pictures.save(drawn, path)
   assert renamed == [path] and path.read_bytes() != before
