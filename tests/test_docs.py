@@ -20,6 +20,7 @@ from experiments.tables import recipes
 _ROOT = pathlib.Path(__file__).parents[1]
 _README = _ROOT / 'README.md'
 _PROGRAM = _ROOT / 'docs' / 'how_to' / 'tff_program.md'
+_PROMISES = _ROOT / 'docs' / 'explanation' / 'reliability.md'
 _PAPERS = _ROOT / 'docs' / 'reference' / 'papers.md'
 _PAGES = sorted(
   {
@@ -39,6 +40,8 @@ _COMMAND = re.compile(
   r'\S* ?(?:.*\\\n)*.*)$',
   re.MULTILINE,
 )
+# A test that a page names, maybe one of its cases.
+_NAMED_TEST = re.compile(r'`(tests/[\w/]+\.py)::([\w:]+)(?:\[([\w-]+)\])?`')
 # Modules whose command lines are looked at, by their function.
 _MAINS = {
   'experiments.predict': predict.main,
@@ -110,13 +113,33 @@ def _tests_of(file):
 def test_tests_that_pages_name_exist():
   named = collections.defaultdict(set)
   for page in _PAGES:
-    for file, name in re.findall(
-      r'`(tests/[\w/]+\.py)::([\w:]+)`', _text(page)
-    ):
+    for file, name, case in _NAMED_TEST.findall(_text(page)):
       named[file].add(name)
+      assert not case or f"id='{case}'" in _text(_ROOT / file), case
   assert named
   for file, names in named.items():
     assert not names - _tests_of(file), file
+
+
+def test_each_promise_has_tests_of_its_name():
+  promised, text = set(), _text(_PROMISES)
+  for line in text.splitlines():
+    if row := re.match(r'\| ([A-Z]\d+(?:, [A-Z]\d+)*) \|', line):
+      rows = set(row[1].lower().split(', '))
+      found = [
+        set(re.split('[_-]', f'{name}_{case}'))
+        for _, name, case in _NAMED_TEST.findall(line)
+      ]
+      assert found and all(rows & words for words in found), line
+      assert rows <= set().union(*found), line
+      promised |= rows
+  wanted = {'r': 17, 'b': 7, 's': 5, 'p': 9, 'a': 8}
+  expected = {
+    f'{kind}{n + 1}' for kind, most in wanted.items() for n in range(most)
+  }
+  _, _, rest = text.partition('\nNot promised: ')
+  others = re.findall(r'\(([A-Z]\d)\)', rest.partition('.')[0])
+  assert promised | {row.lower() for row in others} == expected
 
 
 def test_names_on_the_page_of_the_papers_exist():

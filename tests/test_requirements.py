@@ -77,7 +77,7 @@ def test_what_is_declared_is_imported_or_has_another_use(imported):
   assert _names_in('runtime.in') - imported.keys() == _NOT_IMPORTED
 
 
-def test_what_is_declared_is_pinned():
+def test_s5_what_is_declared_is_pinned():
   assert _names_in('runtime.in') <= _names_in('runtime.txt')
 
 

@@ -44,7 +44,7 @@ def point_of(run, name, where, time=1):
 
 # `make chaos` tries all of them.
 @of(['grouping', 'private'])
-def test_twenty_points(rehearsed):
+def test_r1_r3_twenty_points(rehearsed):
   tried = random.Random(0).sample([*rehearsed.points()], 20)
   outcomes = {where: rehearsed.try_point(*where)[1] for where in tried}
   assert set(outcomes.values()) == {chaos.SAME}, outcomes
@@ -136,7 +136,7 @@ def once(begin):
   ],
   indirect=['opened'],
 )
-def test_without_its_guard_a_run_ends_otherwise(
+def test_r1_r3_without_its_guard_a_run_ends_otherwise(
   opened, owner, name, new, point, fault, outcome, monkeypatch
 ):
   monkeypatch.setattr(owner, name, new(getattr(owner, name)))

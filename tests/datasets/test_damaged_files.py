@@ -69,7 +69,7 @@ def load(source, folder, cache_dir='unused'):
 @pytest.mark.parametrize(
   'split', costs.rest_in('parts', ['train', 'test', 'server', 'validation'])
 )
-def test_npz(split, tmp_path):
+def test_b2_npz(split, tmp_path):
   for name in ('train', 'test', 'server', 'validation'):
     np.savez(tmp_path / f'{name}.npz', images=IMAGES, labels=LABELS)
   canary = tmp_path / 'canary'

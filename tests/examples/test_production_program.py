@@ -33,7 +33,7 @@ def _last_state(folder):
 
 
 @pytest.mark.notebooks
-def test_killed_and_started_again(tmp_path):
+def test_r1_killed_and_started_again(tmp_path):
   whole, parts = tmp_path / 'whole', tmp_path / 'parts'
   uninterrupted, killed = _start(whole), _start(parts)
   for line in killed.stdout:

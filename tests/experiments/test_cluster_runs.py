@@ -112,7 +112,7 @@ def torn(tmp_path_factory):
     'head hangs, SIGTERM',
   ],
 )
-def test_a_run_without_its_node_or_head_ends_and_says_so(
+def test_r8_r9_a_run_without_its_node_or_head_ends_and_says_so(
   part, fault, then, code, last, torn, cache
 ):
   process = run_until(
@@ -150,7 +150,7 @@ def assert_all_end(family):
   assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
 
 
-def test_a_run_that_is_stopped_and_killed_ends_with_the_same_bits(
+def test_r11_r17_a_run_that_is_stopped_and_killed_ends_with_the_same_bits(
   tmp_path, cache
 ):
   """SIGTERM ends a round first, though Ray has a handler of its own."""

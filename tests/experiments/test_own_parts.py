@@ -197,13 +197,13 @@ def test_data_of_ones_own_are_checked_before_a_run(refused, process, cache):
     ('TWICE', 'it has two settings cores'),
     ('OF_EACH_OTHER', 'the alias cores of its setting width is the name of'),
     ('NO_RECORD', "its settings hold 'cores', which is no Setting"),
-    ('SLASH', "its name 'own/one' cannot be a part of a folder's name"),
+    ('SLASH', "its name '../one' cannot be a part of a folder's name"),
     ('BLANK', "its name 'my own' cannot be"),
     ('UNNAMED', "its name '' cannot be"),
     ('BUILT_IN', "its name 'grouping' is that of --process=grouping"),
   ],
 )
-def test_a_part_that_cannot_have_flags_or_a_folder_is_refused(name, message):
+def test_s4_a_part_that_cannot_have_flags_or_a_folder_is_refused(name, message):
   with pytest.raises(UsageError) as caught:
     flags.parse(['run', f'--process=own_processes:{name}'])
   text = str(caught.value)

@@ -227,7 +227,9 @@ def test_piped_output_is_plain_lines(whole):
   costs.rest_in('runs', [[(3, 0.1)], [(0, 1.5), (6, 0.05)]], dear=True),
   ids=['once', 'twice'],
 )
-def test_a_killed_run_continues_bit_for_bit(moments, whole, cache, tmp_path):
+def test_r1_r2_a_killed_run_continues_bit_for_bit(
+  moments, whole, cache, tmp_path
+):
   """Killed some seconds after it has so many rows of metrics."""
   folder = tmp_path / 'run'
   for rows, delay in moments:
@@ -269,7 +271,9 @@ def test_flag_file_locked_folder_sigterm_and_the_hint(whole, tmp_path, capfd):
 
 
 @pytest.mark.runs
-def test_a_killed_worker_and_more_rounds(capfd, cache, tmp_path, monkeypatch):
+def test_r7_a_killed_worker_and_more_rounds(
+  capfd, cache, tmp_path, monkeypatch
+):
   """It dies in the middle of a round; half-way there is a new start."""
   from tff_ssl.simulation import client_sampling
 
@@ -302,7 +306,7 @@ def test_a_killed_worker_and_more_rounds(capfd, cache, tmp_path, monkeypatch):
 
 
 @pytest.mark.dear
-def test_damaged_checkpoint_falls_back(whole, cache, tmp_path, caplog):
+def test_r4_damaged_checkpoint_falls_back(whole, cache, tmp_path, caplog):
   folder = tmp_path / 'run'
   shutil.copytree(whole, folder)
   path = newest_checkpoint(folder) / 'state.npz'
@@ -315,7 +319,7 @@ def test_damaged_checkpoint_falls_back(whole, cache, tmp_path, caplog):
 
 
 @pytest.mark.dear
-def test_metrics_that_were_edited_or_lost_are_not_passed_over(
+def test_r4_metrics_that_were_edited_or_lost_are_not_passed_over(
   whole, cache, tmp_path, error_of
 ):
   folder = tmp_path / 'run'
@@ -342,7 +346,7 @@ OTHER_TEXTS = {
 }
 
 
-def test_every_changed_flag_is_refused_on_resumption(whole, capsys):
+def test_r6_every_changed_flag_is_refused_on_resumption(whole, capsys):
   flag_file = f'--flagfile={whole / "flags.txt"}'
   stored = flags.parse(['run', flag_file])
   records = catalogue.known()
@@ -370,7 +374,9 @@ def test_every_changed_flag_is_refused_on_resumption(whole, capsys):
 
 
 @pytest.mark.dear
-def test_a_run_that_collapses_is_stopped_and_goes_on(cache, tmp_path, capsys):
+def test_a7_a_run_that_collapses_is_stopped_and_goes_on(
+  cache, tmp_path, capsys
+):
   # An untrained model labels everything.
   asked = (
     *('--process=fedavg_ssfl', *SMALL, cache, f'--run_dir={tmp_path}'),
@@ -391,10 +397,10 @@ def test_a_run_that_collapses_is_stopped_and_goes_on(cache, tmp_path, capsys):
 
 
 @pytest.mark.runs
-def test_three_hundred_rounds_leave_nothing_behind(
+def test_r12_three_hundred_rounds_leave_nothing_behind(
   cache, tmp_path, monkeypatch
 ):
-  """RELIABILITY row R12: memory, open files and threads stay as they are."""
+  """Memory, open files and threads stay as they are."""
   found, memory = [], round_loop._memory
 
   def look():

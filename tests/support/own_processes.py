@@ -57,7 +57,7 @@ COUNTS_ROUNDS = with_setting(
 )
 NO_RECORD = with_settings('cores')
 
-SLASH = changed(name='own/one')
+SLASH = changed(name='../one')
 BLANK = changed(name='my own')
 UNNAMED = changed(name='')
 BUILT_IN = changed(name='grouping')

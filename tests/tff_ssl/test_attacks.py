@@ -1,8 +1,7 @@
-"""A tenth of the clients is corrupt: what the aggregators save.
+"""A tenth of the clients is corrupt from the first round on: what it costs.
 
-FedAvg of a linear classifier of digits. The tests are named after the attack:
-A1 values that are not finite, A2 flipped signs, A3 values that are far too
-large, A8 flipped labels.
+FedAvg of a linear classifier of digits. Attacks that last for a few rounds are
+rows of `tff_ssl.testing.faults`.
 """
 
 import collections
@@ -80,11 +79,7 @@ def _final_accuracy(kind, aggregator):
   ]
   state = process.initialize()
   for _ in range(_ROUNDS):
-    state, metrics = process.next(state, keys)
-    counts = metrics['client_work']['clients']
-    # A1: the count is exact in each round.
-    is_nan = kind == 'nan'
-    assert counts['non_finite'] == (len(_CORRUPT) if is_nan else 0)
+    state, _ = process.next(state, keys)
   kernel, bias = process.get_model_weights(state).trainable
   test = images[_TRAIN:].reshape(-1, 64)
   guesses = np.argmax(test @ kernel + bias, axis=1)
@@ -95,29 +90,17 @@ def _final_accuracy(kind, aggregator):
 _NOISE = 2 * (0.95 * 0.05 / 597) ** 0.5
 
 
-def test_clean_clients_learn():
-  assert _final_accuracy(None, 'mean') > 0.9
-
-
-def test_a1_values_that_are_not_finite():
-  assert _final_accuracy('nan', 'mean') > _final_accuracy(None, 'mean') - 0.01
-
-
-@pytest.mark.parametrize('aggregator', ['robust', 'median', 'mean'])
-def test_a2_flipped_signs(aggregator):
+# A2 flipped signs, A3 values that are far too large, A8 flipped labels. A tenth
+# of the first and the last only slows down a mean.
+@pytest.mark.parametrize(
+  'kind, aggregator, most',
+  [
+    *(('flipped_signs', name, _NOISE) for name in ('robust', 'median', 'mean')),
+    *(('exploding', name, 0.03) for name in ('robust', 'median')),
+    *(('flipped_labels', name, 0.03) for name in ('median', 'mean')),
+  ],
+)
+def test_a2_a3_a8_a_tenth_costs_little(kind, aggregator, most):
   clean = _final_accuracy(None, 'mean')
-  assert _final_accuracy('flipped_signs', aggregator) > clean - _NOISE
-
-
-@pytest.mark.parametrize('aggregator', ['robust', 'median'])
-def test_a3_values_that_are_far_too_large(aggregator):
-  clean = _final_accuracy(None, 'mean')
-  assert _final_accuracy('exploding', aggregator) > clean - 0.03
-  # A mean does not bear them: otherwise this test would show nothing.
-  assert _final_accuracy('exploding', 'mean') < clean - 0.05
-
-
-def test_a8_flipped_labels():
-  clean = _final_accuracy(None, 'mean')
-  assert _final_accuracy('flipped_labels', 'median') > clean - 0.03
-  assert _final_accuracy('flipped_labels', 'mean') > clean - 0.03
+  assert clean > 0.9
+  assert _final_accuracy(kind, aggregator) > clean - most

@@ -234,7 +234,9 @@ def secure_sum():
   return _aggregation(tff.aggregators.SecureSumFactory(4.0, -4.0))
 
 
-def test_a_secure_sum_is_clipped_and_quantised(tff_context, secure_sum, caplog):
+def test_p9_a_secure_sum_is_clipped_and_quantised(
+  tff_context, secure_sum, caplog
+):
   result = secure_sum(_VALUES)
   # Of 32 bits the step is 8 / 2**32.
   assert result['total'] == pytest.approx(-1.5 + 0.25 + 4.0, abs=1e-6)

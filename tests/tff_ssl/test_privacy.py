@@ -149,7 +149,7 @@ def _account(noise_multiplier, clients, population, sampling, **more):
 @pytest.mark.dear
 @pytest.mark.parametrize('rounds', _ROUNDS)
 @pytest.mark.parametrize('mechanism', _MECHANISMS)
-def test_epsilon_is_that_of_an_independent_accountant(mechanism, rounds):
+def test_p3_epsilon_is_that_of_an_independent_accountant(mechanism, rounds):
   delta = mechanism[2] ** -1.1
   expected = min(
     _epsilon_of(rounds * of_one, delta) for of_one in _divergences(*mechanism)
@@ -351,7 +351,7 @@ def test_noise_for_an_epsilon(sampling, population, rounds, target, more):
   assert account.epsilon(rounds) == pytest.approx(target, rel=1e-4)
 
 
-def test_a_description_says_all_that_the_number_rests_on():
+def test_p6_p8_a_description_says_all_that_the_number_rests_on():
   text = _account(2.0, 10, 100, 'fixed', adaptive_clip=False).describe(40)
   epsilon = _account(2.0, 10, 100, 'fixed').epsilon(40)
   for part in (

@@ -21,7 +21,7 @@ def _cells():
   return {row[0].strip('`'): row[1:] for row in rows}
 
 
-def test_all_processes_and_aggregators_are_there():
+def test_p2_all_processes_and_aggregators_are_there():
   cells = _cells()
   heads = cells.pop('process')
   assert [head.strip('`') for head in heads[6:-1]] == list(
@@ -29,7 +29,7 @@ def test_all_processes_and_aggregators_are_there():
   ), _HOW
   del cells['---']
   assert list(cells) == list(PROCESSES), _HOW
-  # P2: with secure sums the server sees nothing else, or they are refused.
+  # With secure sums the server sees nothing else, or they are refused.
   secure = heads.index('`secure`')
   assert all(
     row[-1] == 'nothing' or row[secure].startswith(('no ', '-'))

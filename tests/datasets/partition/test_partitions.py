@@ -212,7 +212,7 @@ def test_3400_native_clients(source_of):
   assert (partition.client_sizes == 30).all()
 
 
-def test_hostile_ids_stay_apart(source_of):
+def test_b3_hostile_ids_stay_apart(source_of):
   ids = ['a', 'a\x00', 'a|b', '../../x', "'; drop", '\n', 'é', 'e\u0301']
   ids += ['\ud800', 'x' * 10_000, '']
   source = source_of(np.arange(110) % 5, [ids[i % 11] for i in range(110)])

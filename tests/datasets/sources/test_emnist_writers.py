@@ -270,7 +270,7 @@ UNUSABLE = [
 
 
 @pytest.mark.parametrize('change', UNUSABLE)
-def test_unusable_database_is_one_sentence(place, change, refusal):
+def test_b4_unusable_database_is_one_sentence(place, change, refusal):
   place.write_database(['a', 'b'])
   change(place.database)
   before = place.database.read_bytes()
@@ -299,7 +299,7 @@ def test_damaged_archive_leaves_nothing(place, damage, refusal):
   assert not files_under(place.cache)
 
 
-def test_interrupted_unpacking_leaves_nothing(place, failing_calls):
+def test_b4_interrupted_unpacking_leaves_nothing(place, failing_calls):
   written = place.write_archive(['a', 'b'])
   with (
     pytest.raises(KeyboardInterrupt),

@@ -147,7 +147,7 @@ def test_an_index_outside_reads_nothing(store, index):
     _reader(store)(tf.constant(index))
 
 
-def test_hostile_ids_create_no_files(source, tmp_path):
+def test_b3_s4_hostile_ids_create_no_files(source, tmp_path):
   cache = tmp_path / 'deep' / 'cache'
   native = partitions.build('native', source, server_examples=0, seed=0)
   assert set(native.client_names) == set(source.train.client_ids)

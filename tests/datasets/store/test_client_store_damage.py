@@ -38,7 +38,7 @@ def _flip(content, at):
   return bytes(flipped)
 
 
-def test_damage_is_found_and_repaired(build, store, tmp_path):
+def test_b5_damage_is_found_and_repaired(build, store, tmp_path):
   content = pathlib.Path(store.path).read_bytes()
   path = tmp_path / os.path.basename(store.path)
   ours = dataclasses.replace(store, path=str(path))
@@ -73,7 +73,7 @@ def test_another_store_under_our_name_is_rebuilt(build, store, tmp_path):
   assert (stores.read(build(), 0).y == -1).all()
 
 
-def test_damage_after_opening_is_an_error(build):
+def test_b5_damage_after_opening_is_an_error(build):
   store = build()
   read = tf.function(
     lambda i: client_store.client_dataset(store, i).get_single_element()
@@ -156,7 +156,7 @@ for builder in builders:
 
 
 @pytest.mark.parts
-def test_builders_at_once_and_a_killed_one(tmp_path):
+def test_b5_builders_at_once_and_a_killed_one(tmp_path):
   # One process that forks, since each import of TensorFlow takes seconds.
   said = pythons.run('-c', _BUILDERS, tmp_path)
   assert said.stdout.splitlines() == ['wrote', *['exit 0'] * 3], said.stderr

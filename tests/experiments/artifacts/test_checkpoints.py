@@ -10,6 +10,8 @@ import os
 import pathlib
 import random
 import shutil
+import subprocess
+import sys
 import tracemalloc
 import zipfile
 from typing import Any, NamedTuple
@@ -18,6 +20,7 @@ import attrs
 import ml_dtypes
 import numpy as np
 import pytest
+import pythons
 
 from experiments.artifacts import checkpoints, durable_files
 
@@ -279,7 +282,7 @@ def mutate(rng, older, newer):
   return f'{kind} {name}'
 
 
-def test_no_damage_gives_a_wrong_state(tmp_path, caplog):
+def test_r4_no_damage_gives_a_wrong_state(tmp_path, caplog):
   sound = tmp_path / 'sound'
   saved(sound, 1, 2)
   expected = {1: flat_bits(make_state(1)), 2: flat_bits(make_state(2))}
@@ -417,7 +420,7 @@ def put_value(**changes):
     (put_value(files=3), "no 'files'"),
   ],
 )
-def test_what_is_no_checkpoint_is_passed_over(tmp_path, caplog, put, fault):
+def test_s3_what_is_no_checkpoint_is_passed_over(tmp_path, caplog, put, fault):
   folder = tmp_path / 'checkpoints'
   saved(folder, 1, 2)
   put(folder / 'round_00000002')
@@ -449,7 +452,7 @@ FULL = OSError(28, 'No space left on device')
 
 
 @pytest.mark.parametrize('error', [FULL, Interrupted()])
-def test_failure_at_every_system_call(tmp_path, failing_calls, error):
+def test_r3_failure_at_every_system_call(tmp_path, failing_calls, error):
   fatal_call, finished = 0, False
   while not finished:
     fatal_call += 1
@@ -480,15 +483,55 @@ def test_failure_at_every_system_call(tmp_path, failing_calls, error):
   assert fatal_call > 15
 
 
-def test_read_only_folder_is_one_error(tmp_path):
-  if os.geteuid() == 0:
-    pytest.skip('root writes to read-only folders')
-  saver = saved(tmp_path, 1)
-  tmp_path.chmod(0o500)
-  with pytest.raises(checkpoints.CheckpointError, match='Permission denied'):
-    saver.save(2, make_state(2))
-  tmp_path.chmod(0o700)
-  assert manager(tmp_path).load_latest()[0] == 1
+FULL_DISK = """
+import itertools, subprocess, sys
+import numpy as np
+from experiments.artifacts import checkpoints
+
+folder = sys.argv[1]
+state = {'x': np.arange(10_000.0)}
+
+def mount(options, *more):
+  subprocess.run(['mount', '-o', options, *more, folder], check=True)
+
+def open_anew():
+  return checkpoints.CheckpointManager(folder, state, {}, keep=100)
+
+def first_error(number):
+  for number in itertools.count(number):
+    try:
+      manager.save(number, state)
+    except checkpoints.CheckpointError as error:
+      return number, str(error)
+
+mount('size=512k', '-t', 'tmpfs', 'none')
+manager = open_anew()
+full, said = first_error(1)
+print(full, 'No space left on device' in said and folder in said)
+mount('remount,ro')
+print(first_error(full)[0], 'Read-only' in first_error(full)[1])
+mount('remount,rw,size=1m')
+manager = open_anew()
+print(manager.load_latest()[0])
+manager.save(full, state)
+print(open_anew().load_latest()[0])
+"""
+
+
+def test_r3_a_real_disk_that_is_full_and_then_read_only(tmp_path):
+  own = ('unshare', '--user', '--map-root-user', '--mount')
+  if not shutil.which('unshare') or subprocess.run([*own, 'true']).returncode:
+    pytest.skip('R3 on a disk of its own needs namespaces: unshare -rm')
+  done = subprocess.run(
+    [*own, sys.executable, '-c', FULL_DISK, str(tmp_path)],
+    cwd=pythons.ROOT,
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0, done.stderr
+  full, *found = done.stdout.split()
+  assert int(full) > 2
+  assert found == ['True', full, 'True', str(int(full) - 1), full]
 
 
 ARRAYS = {'b': np.arange(6.0).reshape(2, 3), 'a': np.zeros(0, np.int32)}

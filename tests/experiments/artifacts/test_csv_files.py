@@ -151,7 +151,7 @@ def test_half_written_row_is_taken_back(path):
   assert path.read_text() == 'round,x\n1,1.25\n2,0.5\n'
 
 
-def test_failure_at_every_system_call(tmp_path, failing_calls):
+def test_r3_failure_at_every_system_call(tmp_path, failing_calls):
   expected = [['round', 'x', 'y'], ['1', '1', ''], ['2', '2', '3']]
   calls = ('open', 'write', 'fsync', 'replace')
   error = OSError(28, 'No space left on device')
@@ -293,7 +293,7 @@ def test_lost_or_foreign_file_is_an_error(tmp_path):
   write_clients(path, [], first_round=3, stored={})
 
 
-def test_full_device_is_an_error(tmp_path, failing_calls):
+def test_r3_full_device_is_an_error(tmp_path, failing_calls):
   error = OSError(28, 'No space left on device')
   with (
     clients(tmp_path / 'clients.csv') as log,
@@ -329,7 +329,7 @@ def test_a_checkpoint_knows_the_rows_of_all_tables(tmp_path):
 
 
 @pytest.mark.parametrize('name', ['=1+1', '+A1', '-A1', '@SUM(A1)', '-', '=-1'])
-def test_what_a_spreadsheet_would_run_is_text(name):
+def test_b7_what_a_spreadsheet_would_run_is_text(name):
   assert csv_files.inert(name) == f"'{name}"
 
 

@@ -44,7 +44,7 @@ else:
 """
 
 
-def test_one_run_at_a_time(tmp_path):
+def test_r5_one_run_at_a_time(tmp_path):
   runs = [start(HOLD, tmp_path / 'run') for _ in range(4)]
   try:
     lines = [run.stdout.readline() for run in runs]
@@ -70,7 +70,7 @@ def test_one_run_at_a_time(tmp_path):
   'mode, of_another, message',
   [(0o777, False, 'other users .*mode 777'), (0o700, True, 'other users')],
 )
-def test_a_folder_that_others_may_write_to_is_refused(
+def test_s3_a_folder_that_others_may_write_to_is_refused(
   mode, of_another, message, tmp_path, monkeypatch
 ):
   tmp_path.chmod(mode)

@@ -3,7 +3,7 @@
 import pytest
 
 
-# RELIABILITY row P1: the sum over a group hides a client among its members.
+# The sum over a group hides a client among its members.
 @pytest.mark.parametrize('clients', range(2, 21))
 @pytest.mark.parametrize('fewest', [2, 5])
 def test_p1_groups_too_small_to_hide_a_client(make, refusal, clients, fewest):

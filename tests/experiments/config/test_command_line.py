@@ -134,7 +134,7 @@ def start_loop(manners):
 @pytest.mark.parametrize(
   'number, code', [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
 )
-def test_first_signal_stops_after_the_round(number, code):
+def test_r17_first_signal_stops_after_the_round(number, code):
   run = start_loop('polite')
   assert run.stdout.readline() == 'ready\n'
   run.send_signal(number)
@@ -143,7 +143,7 @@ def test_first_signal_stops_after_the_round(number, code):
   assert err == f'{number.name}: stopping; send it again to end at once.\n'
 
 
-def test_second_signal_ends_at_once():
+def test_r17_second_signal_ends_at_once():
   run = start_loop('stubborn')
   assert run.stdout.readline() == 'ready\n'
   run.send_signal(signal.SIGTERM)

@@ -76,7 +76,7 @@ def generate(rng):
 @pytest.mark.parametrize(
   'draws', [50, pytest.param(2500, marks=pytest.mark.parts)]
 )
-def test_generated_flags_are_accepted_or_refused(draws):
+def test_b1_generated_flags_are_accepted_or_refused(draws):
   rng = random.Random(20210831)
   accepted = 0
   for _ in range(draws):
@@ -256,7 +256,7 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """
 
 
-def test_a_refusal_needs_no_tensorflow():
+def test_b1_a_refusal_needs_no_tensorflow():
   done = pythons.run('-c', PROGRAM)
   assert done.returncode == 0, done.stderr
   assert done.stderr.startswith('error: --process=groping is unknown')

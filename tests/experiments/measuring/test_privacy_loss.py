@@ -41,7 +41,7 @@ def _settings(**given):
   return types.SimpleNamespace(**{**values, **given})
 
 
-# RELIABILITY row P5: a round that is killed after its release is released anew.
+# A round that is killed after its release is released anew.
 def test_p5_a_repeated_round_counts_twice(tmp_path):
   loss = _open(tmp_path)
   for round_num in range(4):
@@ -60,7 +60,7 @@ def test_p5_a_repeated_round_counts_twice(tmp_path):
   assert loss.facts()['epsilon'] == _ACCOUNT.epsilon({1: 3, 2: 1})
 
 
-def test_a_round_that_would_pass_the_target_does_not_begin(tmp_path):
+def test_p5_a_round_that_would_pass_the_target_does_not_begin(tmp_path):
   target = _ACCOUNT.epsilon(3)
   loss = _open(tmp_path, target_epsilon=target)
   for round_num in (0, 1, 2, 3):

@@ -418,7 +418,7 @@ def test_the_server_has_what_its_file_has(prepare, with_server):
     prepare(**given, split='80_20', partition='r')
 
 
-def test_what_has_changed_is_named(prepare, with_server):
+def test_r6_what_has_changed_is_named(prepare, with_server):
   given, images, labels = with_server
   path = pathlib.Path(given['data_dir'], 'server.npz')
 

@@ -95,7 +95,7 @@ def _listening():
 
 
 @pytest.mark.dear
-def test_only_a_worker_listens_and_says_where(capsys):
+def test_s1_only_a_worker_listens_and_says_where(capsys):
   """Checked against the kernel's own table of sockets."""
   before = _listening()
   install(cluster=None)

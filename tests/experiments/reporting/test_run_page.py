@@ -196,7 +196,7 @@ def test_at_most_six_systems_share_a_panel_each_with_the_control(tmp_path):
 
 
 @pytest.mark.dear
-def test_texts_of_users_are_no_elements(tmp_path):
+def test_b7_texts_of_users_are_no_elements(tmp_path):
   (tmp_path / 'plain').mkdir()
   (tmp_path / 'hostile').mkdir()
   found = []

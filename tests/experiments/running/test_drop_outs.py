@@ -99,7 +99,7 @@ def _run(process, share, min_completion):
 
 @pytest.mark.dear
 @pytest.mark.parametrize('share', [0.0, 0.1, 0.3, 0.6])
-def test_the_mean_is_that_of_the_clients_that_report(process, share):
+def test_r13_the_mean_is_that_of_the_clients_that_report(process, share):
   weights, row, clients = _run(process, share, min_completion=0.2)
   mine = np.isin(_OWNERS, clients)
   # Clients weigh as much as they have examples: it is one step on all of them.
@@ -112,6 +112,6 @@ def test_the_mean_is_that_of_the_clients_that_report(process, share):
   assert len(clients) == {0.0: 10, 0.1: 9, 0.3: 7, 0.6: 5}[share]
 
 
-def test_a_round_of_which_all_drop_out_is_given_up(process):
+def test_r13_a_round_of_which_all_drop_out_is_given_up(process):
   with pytest.raises(round_loop.GivenUpError, match='given up 5 times'):
     _run(process, 1.0, min_completion=0.5)

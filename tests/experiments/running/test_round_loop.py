@@ -317,7 +317,7 @@ def test_a_run_that_is_done_does_nothing():
   assert (state, recorder.calls) == (7, [])
 
 
-def test_three_rounds_without_progress_end_the_run(refusal):
+def test_r16_three_rounds_without_progress_end_the_run(refusal):
   process = Process([0, 1, 1, 1])
   stalled = ('3 rounds in a row', '--learning_rate')
   with refusal(*stalled, error=round_loop.StalledError):
@@ -325,7 +325,7 @@ def test_three_rounds_without_progress_end_the_run(refusal):
   assert len(process.keys) == 4
 
 
-def test_rounds_in_which_every_client_diverged_end_the_run():
+def test_r16_rounds_in_which_every_client_diverged_end_the_run():
   some, none = (
     {'participating': np.int64(n), 'non_finite': np.int64(2)} for n in (1, 0)
   )

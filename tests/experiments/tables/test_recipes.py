@@ -162,7 +162,6 @@ def test_refusals(given, message, refusal):
   [
     ((f'a,{ROW},1.2,,0,',), "published='1.2' .* in \\[0, 1\\]"),
     ((f'a,{ROW},nan,,0,',), "published='nan'"),
-    ((f'a/b,{ROW},,,0,',), "'a/b' .* cannot name a folder"),
     ((f'a,{ROW},,,"0,0",',), '--seeds=0,0'),
     ((f'a,{ROW},,,,',), '--seeds= '),
     ((f'a,{ROW},,,0,', f'a,{ROW},,,0,'), "two rows 'a'"),
@@ -195,6 +194,21 @@ def test_refused_tables(table, lines, message):
   path = table(*lines)
   with pytest.raises(flags.UsageError, match=message):
     recipes.make({'recipe': f'{path}:a'})
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    *('.', '..', '../a', '../../a', 'a/b', 'a/../../b', '/a', '//a', './a'),
+    *('~', '~root', '.a', '-a', '--a', '$HOME', '`a`', '$(a)', 'a;b', 'a|b'),
+    *('..\\a', 'c:a', 'a b', 'a\tb', '%2e%2e', 'a*', 'a?', '\u2024\u2024/a'),
+    *('\uff0e\uff0e', 'a\u202eb', 'e\u0301'),
+  ],
+)
+def test_s4_a_row_names_a_folder_beside_the_others(table, name):
+  path = table(f'{name},{ROW},,,0,')
+  with pytest.raises(flags.UsageError, match='cannot name a folder'):
+    recipes.load(path)
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_random_weights_and_unequal_groups(aggregate):
 
 
 @pytest.mark.dear
-def test_every_set_of_survivors(aggregate):
+def test_r14_every_set_of_survivors(aggregate):
   """C = 6, S = 3: a client that dropped out has weight and value zero."""
   values = _values(6, seed=2)
   groups = [0, 1, 2, 0, 1, 2]
@@ -106,7 +106,7 @@ def test_every_set_of_survivors(aggregate):
     _assert_equals_numpy(output.result, values, groups, weights)
 
 
-def test_groups_out_of_range_are_ignored(aggregate):
+def test_r15_groups_out_of_range_are_ignored(aggregate):
   values = _values(5, seed=3)
   groups = [0, 3, -1, 2, 2**31 - 1]
   weights = [1.0, 2.0, 3.0, 4.0, 5.0]
@@ -222,7 +222,7 @@ def test_private_means_divide_by_public_numbers(aggregate):
 
 
 @pytest.mark.parts
-def test_a_client_moves_one_row_by_no_more_than_the_norm(aggregate):
+def test_p4_a_client_moves_one_row_by_no_more_than_the_norm(aggregate):
   """The sum without noise, of 40 pairs of neighbouring cohorts."""
   norm, clients = 1.5, 4
   rng = np.random.default_rng(0)
@@ -314,7 +314,7 @@ _SECURE = tff.aggregators.MeanFactory(
 @pytest.mark.parametrize(
   'factories', [{}, {'mean_factory': _SECURE}], ids=['plain', 'secure']
 )
-def test_a_group_of_few_members_counts_as_one_without(aggregate, factories):
+def test_p1_a_group_of_few_members_counts_as_one_without(aggregate, factories):
   """Whoever has dropped out has weight 0, and is no member."""
   values = _values(7, seed=8)
   groups, weights = [0, 0, 0, 1, 1, 1, 2], [1.0, 2.0, 3.0, 1.0, 1.0, 0.0, 9.0]

@@ -240,7 +240,7 @@ def test_stock_fed_avg_learns_and_equals_the_worker(kinds):
     np.testing.assert_allclose(a, b, atol=1e-6)
 
 
-def test_an_error_names_the_client_and_ends_the_others(in_process):
+def test_r15_an_error_names_the_client_and_ends_the_others(in_process):
   @tff.tensorflow.computation(np.int32)
   def check(x):
     with tf.control_dependencies(
@@ -450,7 +450,7 @@ def test_refusals(arguments, message):
     contexts.install_context(**arguments)
 
 
-def test_nothing_listens_and_nothing_is_started():
+def test_s1_nothing_listens_and_nothing_is_started():
   before = psutil.Process().children()
   context = contexts.build_context(clients_at_once=2)
   with tff.framework.get_context_stack().install(context):

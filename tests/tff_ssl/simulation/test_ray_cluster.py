@@ -25,7 +25,7 @@ print(json.dumps(found))
 """
 
 
-def test_a_local_cluster_listens_on_the_loopback_alone():
+def test_s1_a_local_cluster_listens_on_the_loopback_alone():
   done = pythons.run('-c', _LISTENERS)
   assert done.returncode == 0, done.stderr
   found = json.loads(done.stdout.splitlines()[-1])

@@ -157,13 +157,13 @@ def test_any_number_of_parts_equals_one_process(
   assert_close_rounds(run_round(context, process), expected)
 
 
-def test_a_killed_process_is_replaced(context, process):
+def test_r7_a_killed_process_is_replaced(context, process):
   calm = run_round(context, process)
   later(random.uniform(0.1, 0.5), send, signal.SIGKILL)
   assert_same(run_round(context, process), calm)
 
 
-def test_a_hanging_process_is_given_up(context, process, caplog):
+def test_r9_a_hanging_process_is_given_up(context, process, caplog):
   calm = run_round(context, process)
   later(0.2, send, signal.SIGSTOP)
   began = time.monotonic()
@@ -274,7 +274,7 @@ def test_a_cluster_without_room(cluster, monkeypatch):
     ray_context.build_ray_context(cluster.address, cores_per_process=3)
 
 
-def test_a_lost_node(cluster, context, process):
+def test_r8_a_lost_node(cluster, context, process):
   """The last of the tests that use the cluster: a node is gone then."""
   calm = run_round(context, process)
   later(0.2, cluster.remove_node, cluster.second)

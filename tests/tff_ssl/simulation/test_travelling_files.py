@@ -84,7 +84,7 @@ def worker():
   os.sched_setaffinity(0, cores)
 
 
-def test_a_client_keeps_its_state_on_whichever_machine(worker, tmp_path):
+def test_r8_a_client_keeps_its_state_on_whichever_machine(worker, tmp_path):
   """Each call meets a machine without a file, as one that is new."""
   folder = str(tmp_path / 'states' / 'client')
   path = os.path.join(folder, 'sum')

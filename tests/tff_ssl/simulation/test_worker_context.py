@@ -54,7 +54,7 @@ def installed():
   assert my_workers() == []
 
 
-def test_computes_listens_and_ends(installed):
+def test_s1_s2_computes_listens_and_ends(installed):
   assert isinstance(installed, tff.framework.SyncContext)
   assert sum_of_walks([7, 9]) == expected_walk(7) + expected_walk(9)
   [worker] = my_workers()
@@ -68,7 +68,7 @@ def test_computes_listens_and_ends(installed):
   assert worker.environ()['MALLOC_ARENA_MAX'] == '2'
 
 
-def test_a_death_in_a_round_is_an_error(installed):
+def test_r7_r8_a_death_in_a_round_is_an_error(installed):
   sum_of_walks([1, 1])
   [worker] = my_workers()
   threading.Timer(0.5, worker.kill).start()
@@ -78,6 +78,17 @@ def test_a_death_in_a_round_is_an_error(installed):
   assert time.monotonic() - began < 20
   contexts.install_context('worker')
   assert sum_of_walks([3]) == expected_walk(3)
+
+
+def test_r9_a_worker_that_hangs_is_waited_for(installed):
+  """TFF gives its calls no deadline, and there is no other worker."""
+  sum_of_walks([1])
+  [worker] = my_workers()
+  worker.suspend()
+  threading.Timer(1, worker.resume).start()
+  began = time.monotonic()
+  assert sum_of_walks([3]) == expected_walk(3)
+  assert time.monotonic() - began > 0.9
 
 
 def test_errors_tell_their_cause_once(installed):
@@ -125,7 +136,7 @@ def test_installing_again_replaces_the_worker(installed):
   assert my_workers() == []
 
 
-def test_proxy_variables_do_not_matter(monkeypatch):
+def test_r10_proxy_variables_do_not_matter(monkeypatch):
   monkeypatch.setenv('http_proxy', 'http://127.0.0.1:9')
   monkeypatch.delenv('no_proxy', raising=False)
   worker_context.Worker().stop()
@@ -147,7 +158,9 @@ def script(folder, text, mode=0o755):
     ('#!/bin/sh\nexec sleep 60\n', 0o755, 'does not answer on 127.0.0.1'),
   ],
 )
-def test_worker_that_cannot_start(tmp_path, monkeypatch, text, mode, message):
+def test_r10_worker_that_cannot_start(
+  tmp_path, monkeypatch, text, mode, message
+):
   path = tmp_path / 'absent' if text is None else script(tmp_path, text, mode)
   monkeypatch.setattr(worker_context, '_BINARY', path)
   monkeypatch.setattr(worker_context, '_START_S', 1.0)
@@ -206,7 +219,7 @@ for end in sys.argv[1:]:
 
 
 @pytest.mark.parts
-def test_no_worker_outlives_python():
+def test_r11_no_worker_outlives_python():
   ends = ['exit', 'exception', 'SIGINT', 'SIGTERM', 'SIGHUP', 'SIGKILL', 'pipe']
   done = subprocess.run(
     [sys.executable, '-c', ENDS, *ends],

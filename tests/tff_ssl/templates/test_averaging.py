@@ -72,7 +72,7 @@ def _mean(deltas, sizes, liar, **wired):
   return process.get_model_weights(output.state).trainable[0]
 
 
-def test_a_claim_of_many_examples_counts_no_more_than_the_cap(tff_context):
+def test_a4_a_claim_of_many_examples_counts_no_more_than_the_cap(tff_context):
   deltas = np.array([[1, 2], [-3, 1], [0.5, -1]], np.float32)
   sizes = [4, 30, 8]
   cap = 10.0

@@ -132,7 +132,7 @@ def test_subtract_is_new_minus_start():
     ({'x': []}, 'empty'),
   ],
 )
-def test_left_out_clients_contribute_zeros_and_are_counted(
+def test_a1_a3_left_out_clients_contribute_zeros_and_are_counted(
   process, bad, counter
 ):
   good = _client([[1, 2], [3, 4]], client=3, group=1)

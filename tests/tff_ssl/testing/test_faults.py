@@ -1,14 +1,17 @@
 """`python -m tff_ssl.testing.faults`: what failing clients do to a process.
 
-Tests are named after the rows of the map of faults that they are about: R13
-drop-outs and stragglers, R14 groups, R15 groups that do not exist, B6 odd data,
-A1 to A3 and A8 what corrupt clients send.
+Tests are named after the rows of the page of what is promised: R13 drop-outs
+and stragglers, R14 groups, R15 groups that do not exist, B6 odd data, A1 to A3
+and A8 what corrupt clients send.
 """
 
 import csv
 import dataclasses
 import pathlib
 import re
+import types
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import costs
 import numpy as np
@@ -18,7 +21,12 @@ import tensorflow as tf
 from tff_ssl import stacks
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.simulation import contexts
-from tff_ssl.templates import composition, finalizers
+from tff_ssl.templates import (
+  composition,
+  finalizers,
+  memories,
+  server_training,
+)
 from tff_ssl.templates import faults as guards
 from tff_ssl.testing import TinyProblem, fault_rounds, faults
 from tff_ssl.testing.fault_rounds import FAULTS, Measured
@@ -230,7 +238,9 @@ KINDS = (('fedavg', 'mean'), ('fedavg', 'robust'), ('grouping', 'robust'))
 @pytest.mark.parametrize(
   'names',
   [
-    pytest.param(('drop_out', 'straggler', 'empty_round'), id='r13'),
+    pytest.param(
+      ('drop_out', 'straggler', 'duplicate', 'empty_round'), id='r13'
+    ),
     pytest.param(('one_client', 'unknown_group'), id='r14-r15'),
     pytest.param(
       ('no_examples', 'one_example', 'one_class', 'no_labels', 'nan_pixels'),
@@ -238,7 +248,6 @@ KINDS = (('fedavg', 'mean'), ('fedavg', 'robust'), ('grouping', 'robust'))
     ),
     pytest.param(('nan', 'overflow'), id='a1-a3'),
     pytest.param(('flipped_signs', 'flipped_labels', 'stale'), id='a2-a8'),
-    pytest.param(('duplicate',), id='duplicate'),
   ],
 )
 def test_promises_are_kept(process, aggregator, names, tff_context):
@@ -265,7 +274,7 @@ def test_a1_who_is_left_out_costs_what_leaving_them_out_costs(tff_context):
 
 
 def of_find_faults(name):
-  """A guard off: clients with a fault are not found."""
+  """Clients with a fault are not found."""
   find = guards.find_faults
 
   def find_others(update, examples, further=()):
@@ -276,31 +285,65 @@ def of_find_faults(name):
   return guards, 'find_faults', find_others
 
 
+def at(module, name, off):
+  """A guard is off where one module asks for it, and nowhere else."""
+  return module, 'faults', types.SimpleNamespace(**{**vars(guards), name: off})
+
+
+class Control(NamedTuple):
+  """A guard that is switched off.
+
+  Attributes:
+    fault: What it is there for.
+    patches: Where it is.
+    reason: Why the row is broken then.
+    behind: Guards in front of it, which let nothing through. With these off
+      alone, the row is not broken for this reason.
+  """
+
+  fault: str
+  patches: Sequence[tuple[object, str, object]]
+  reason: str
+  process: str = 'fedavg'
+  aggregator: str = 'mean'
+  behind: Sequence[tuple[object, str, object]] = ()
+
+
 def _finite(*unused):
   return tf.constant(True)
 
 
+_FOUND = [of_find_faults('non_finite')]
+_WRONG, _LOST = 'clients counted wrongly', 'the state is not finite'
 CONTROLS = {
-  # Clients that are not finite: the server leaves out what it makes of them. In
-  # the next row, it does not.
-  'nan': ('mean', [of_find_faults('non_finite')], '^clients counted wrongly'),
-  'nan_pixels': (
-    'mean',
-    [
-      of_find_faults('non_finite'),
-      (finalizers.faults, 'all_finite', _finite),
-    ],
-    'the state is not finite',
+  'clients that are not finite': Control('nan', _FOUND, _WRONG),
+  'the update of the server': Control(
+    'nan', [at(finalizers, 'all_finite', _finite)], _LOST, behind=_FOUND
+  ),
+  'the update of a server that trains': Control(
+    'nan',
+    [at(server_training, 'all_finite', _finite)],
+    _LOST,
+    process='grouping',
+    behind=_FOUND,
+  ),
+  'the memory of scaffold': Control(
+    'nan_pixels',
+    [at(memories, 'if_finite', lambda new, old: new)],
+    _LOST,
+    process='scaffold',
+    behind=_FOUND,
   ),
   # Numbers that are finite, whatever their norm.
-  'overflow': (
-    'clip',
+  'norms that are not finite': Control(
+    'overflow',
     [(guards, 'has_finite_norm', guards.all_finite)],
-    'the state is not finite|counted wrongly',
+    f'{_LOST}|{_WRONG}',
+    aggregator='clip',
   ),
   # The estimate of a quantile of nobody's norms.
-  'empty_round': (
-    'clip',
+  'rounds of nobody': Control(
+    'empty_round',
     [
       (
         composition.aggregators,
@@ -308,17 +351,20 @@ CONTROLS = {
         lambda process, **unused: process,
       )
     ],
-    'the state is not finite',
+    _LOST,
+    aggregator='clip',
   ),
-  'no_examples': ('mean', [of_find_faults('empty')], 'counted wrongly'),
-  'unknown_group': (
-    'mean',
+  'clients without examples': Control(
+    'no_examples', [of_find_faults('empty')], _WRONG
+  ),
+  'groups that do not exist': Control(
+    'unknown_group',
     [(stacks, 'is_missing', lambda *unused: tf.constant(False))],
-    'counted wrongly',
+    _WRONG,
+    process='grouping',
   ),
-  # A mean in the place of what bears them.
-  'exploding': (
-    'mean',
+  'a mean in the place of what bears them': Control(
+    'exploding',
     [(faults, 'is_borne', lambda *unused: True)],
     'not back after 5 rounds',
   ),
@@ -326,18 +372,24 @@ CONTROLS = {
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize('fault', CONTROLS)
-def test_with_its_guard_off_a_row_is_broken(fault, monkeypatch, tff_context):
-  aggregator, patches, reason = CONTROLS[fault]
-  process = 'grouping' if fault == 'unknown_group' else 'fedavg'
-  for patch in patches:
+@pytest.mark.parametrize('name', CONTROLS)
+def test_with_its_guard_off_a_row_is_broken(name, monkeypatch, tff_context):
+  control = CONTROLS[name]
+
+  def is_broken():
+    problem = TinyProblem(PROCESSES[control.process])
+    rows = faults.measure(problem, control.aggregator, [control.fault])
+    return any(
+      row.ended == 'BROKEN' and re.search(control.reason, row.reason)
+      for row in rows
+    )
+
+  for patch in control.behind:
     monkeypatch.setattr(*patch)
-  measured = faults.measure(
-    TinyProblem(PROCESSES[process]), aggregator, [fault]
-  )
-  assert any(
-    row.ended == 'BROKEN' and re.search(reason, row.reason) for row in measured
-  )
+  assert not (control.behind and is_broken())
+  for patch in control.patches:
+    monkeypatch.setattr(*patch)
+  assert is_broken()
 
 
 # The command.

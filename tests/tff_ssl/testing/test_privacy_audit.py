@@ -129,7 +129,7 @@ def _audit(run, draws):
 
 @pytest.mark.parts
 @pytest.mark.parametrize('build', [_sum_of, _sum_of_groups])
-def test_noise_does_what_the_account_says(build, tff_context):
+def test_p3_noise_does_what_the_account_says(build, tff_context):
   """The claim stands, its half would not, nor with an eighth of the noise.
 
   A client that is replaced moves the sum by two norms. An account that took one

@@ -448,7 +448,7 @@ def test_members_that_are_no_arrays(folder, members, fragments):
   refused(folder, str(folder / 'train.npz'), *fragments)
 
 
-def test_pickle_is_never_run(folder, tmp_path):
+def test_b2_pickle_is_never_run(folder, tmp_path):
   canary = tmp_path / 'canary'
 
   class Payload:
@@ -464,7 +464,7 @@ def test_pickle_is_never_run(folder, tmp_path):
   assert canary.exists()
 
 
-def test_zip_bomb_is_refused_unread(folder, monkeypatch):
+def test_b2_zip_bomb_is_refused_unread(folder, monkeypatch):
   monkeypatch.setattr(npz_files, 'MAX_BYTES', 100 * 10**6)
   path = folder / 'train.npz'
   write(folder, 'train', images=np.zeros([12, 3_000, 3_000], np.uint8))
