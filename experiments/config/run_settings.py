@@ -492,16 +492,6 @@ COMPUTING = (
     scope=Scope.MACHINE,
     used_when=(_ON_A_CLUSTER,),
   ),
-  Setting(
-    'shared_disk',
-    bool,
-    'Whether all machines find the client store, and the states of clients, at '
-    'the same path. If false, each machine is sent the store once, and states '
-    'travel with the parts of a round.',
-    default=True,
-    scope=Scope.MACHINE,
-    used_when=(_ON_A_CLUSTER,),
-  ),
 )
 
 FOLDERS = ('data_dir', 'cache_dir', 'run_dir')

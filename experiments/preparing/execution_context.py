@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import types
-from collections.abc import Mapping, Sequence
 
-import numpy as np
 from etils import epy
 
 with epy.lazy_imports():
@@ -20,7 +17,6 @@ with epy.lazy_imports():
     ray_context,
     worker_context,
   )
-  from tff_ssl.templates import client_state
 
 
 def choose_kernels(clients_per_round: int | None) -> None:
@@ -83,23 +79,16 @@ def install(
 
 
 def _install_cluster(settings, store_path, client_state_folder) -> None:
-  has_states = client_state_folder is not None
-  if settings.shared_disk:
-    probes = [_write_probe(client_state_folder)] if has_states else []
-    files = {'needed_files': [store_path, *probes]}
-  else:
-    files = {'sent_files': [store_path]}
-    if has_states:
-      files['travelling_folders'] = functools.partial(
-        _state_folders, client_state_folder, settings.seed
-      )
+  needed = [store_path]
+  if client_state_folder is not None:
+    needed.append(_write_probe(client_state_folder))
   try:
     ray_context.install_ray_context(
       settings.cluster,
       num_parts=min(settings.cluster_parts, settings.clients_per_round),
       cores_per_process=settings.cluster_cores,
       part_timeout_s=settings.part_timeout,
-      **files,
+      needed_files=needed,
     )
   except RuntimeError as error:
     raise ValueError(f'--cluster={settings.cluster}: {error}') from error
@@ -119,14 +108,3 @@ def _write_probe(states: str) -> str:
   with open(path, 'wb') as file:
     file.write(b'1')
   return path
-
-
-def _state_folders(
-  states: str, seed: int, own: Mapping[int, Sequence[np.ndarray]]
-) -> list[str]:
-  """Returns the folders of states that travel with a part of a round.
-
-  `own` are the keys of the part's clients, by the index of the argument.
-  """
-  (keys,) = own.values()
-  return [client_state.folder_of(states, seed, int(key[0])) for key in keys]

@@ -68,8 +68,7 @@ def assert_equals_one_worker(folder, one, *arguments):
 def test_clients_with_states_equal_those_of_one_worker(tmp_path, cache):
   short = ('--process=scaffold', *SMALL, cache, '--total_rounds=5')
   folder = tmp_path / 'run'
-  travelling = (*ON_CLUSTER, '--shared_disk=false')
-  assert run(*short, *travelling, f'--run_dir={folder}')[0] == 0
+  assert run(*short, *ON_CLUSTER, f'--run_dir={folder}')[0] == 0
   assert_equals_one_worker(folder, tmp_path / 'one', *short)
 
 

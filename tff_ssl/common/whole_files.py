@@ -11,14 +11,11 @@ TEMPORARY_PREFIX = '.temporary-'
 
 
 @contextlib.contextmanager
-def replacing(
-  path: str | os.PathLike, *, synced: bool = True
-) -> Iterator[BinaryIO]:
+def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
   """Opens a new file that replaces `path` at the end of the `with` block.
 
   If the block raises an error, the new file is removed and an old file at
-  `path` stays as it was. Without `synced`, which waits until the file is on the
-  disk, a machine that loses its power may keep half a file.
+  `path` stays as it was. It is on the disk before it has its name.
   """
   folder, name = os.path.split(os.fspath(path))
   # The process id keeps apart two processes that write the same cache file.
@@ -26,9 +23,8 @@ def replacing(
   try:
     with open(temporary, 'wb') as file:
       yield file
-      if synced:
-        file.flush()
-        os.fsync(file.fileno())
+      file.flush()
+      os.fsync(file.fileno())
     os.replace(temporary, path)
   except BaseException:
     with contextlib.suppress(FileNotFoundError):

@@ -22,7 +22,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -33,7 +33,6 @@ from tff_ssl.simulation import (
   processes,
   ray_cluster,
   ray_worker,
-  travelling_files,
 )
 from tff_ssl.simulation.divided_context import (
   DividedContext,
@@ -42,7 +41,6 @@ from tff_ssl.simulation.divided_context import (
 
 _LOG = logging.getLogger(__name__)
 
-TravellingFolders = Callable[[Mapping[int, Any]], Sequence[str]]
 # A computation that kills its process is not tried for ever.
 _MAX_LOSSES = 20
 _MAX_FAILED_STARTS = 5
@@ -59,8 +57,6 @@ def build_ray_context(
   max_processes: int | None = None,
   part_timeout_s: float = 600.0,
   needed_files: Sequence[str | os.PathLike[str]] = (),
-  sent_files: Sequence[str | os.PathLike[str]] = (),
-  travelling_folders: TravellingFolders | None = None,
   asynchronous: bool = False,
 ) -> compat.SyncContext | compat.AsyncContext:
   """Returns a context that computes rounds on a Ray cluster.
@@ -79,12 +75,6 @@ def build_ray_context(
     part_timeout_s: Seconds after which a part of a round is given to another
       process, and its own is ended.
     needed_files: Files that every machine must find at the same path.
-    sent_files: Files of this machine that every other one gets, once, at the
-      same path.
-    travelling_folders: From the elements of a part's argument that are placed
-      at clients, by index, to folders whose files go to the machine that
-      computes the part, and come back with its result. So states that clients
-      keep in files need no shared disk, and a lost machine takes none with it.
     asynchronous: Whether calls return awaitables, as `tff.program` needs.
 
   Returns:
@@ -94,7 +84,7 @@ def build_ray_context(
   Raises:
     ValueError: If an argument is out of range.
     RuntimeError: If Ray is not installed, the cluster cannot be reached or has
-      no room, or a machine does not find or cannot write a file.
+      no room, or a machine does not find a file.
   """
   checks.integers_at_least(
     1, num_parts=num_parts, cores_per_process=cores_per_process
@@ -102,7 +92,6 @@ def build_ray_context(
   checks.integers_at_least(1, optional=True, max_processes=max_processes)
   checks.numbers_at_least(1, part_timeout_s=part_timeout_s)
   ray_cluster.connect(address)
-  ray = ray_cluster.import_ray()
   local = contexts.build_context()
   pool = _Pool(
     min(num_parts, max_processes or num_parts),
@@ -110,12 +99,7 @@ def build_ray_context(
     ray_worker.Equipment(
       cores=cores_per_process,
       needed_files=tuple(os.fspath(path) for path in needed_files),
-      offers=tuple(
-        travelling_files.Offer.of(os.fspath(path), ray.put)
-        for path in sent_files
-      ),
     ),
-    travelling_folders,
   )
   pool.wait_for_first()
   context = DividedContext(local, pool.compute, num_parts)
@@ -192,12 +176,11 @@ class _Round:
 class _Pool:
   """The processes of the cluster, and what each of them computes."""
 
-  def __init__(self, size, part_timeout_s, equipment, travelling_folders):
+  def __init__(self, size, part_timeout_s, equipment):
     self._ray = ray_cluster.import_ray()
     self._watch = ray_cluster.Watch()
     self._part_timeout_s = part_timeout_s
     self._equipment = equipment
-    self._folders_of = travelling_folders or (lambda own: ())
     self._serialized = functools.lru_cache(self._serialize)
     self._failed_starts = 0
     self._processes = [self._start() for _ in range(size)]
@@ -253,9 +236,8 @@ class _Pool:
         if process.answer is None and round_.waiting:
           process.part = round_.waiting.popleft()
           own = owns[process.part]
-          files = travelling_files.read(self._folders_of(own))
           task = self._call(
-            process.actor.compute.remote, *computation, shared, own, files
+            process.actor.compute.remote, *computation, shared, own
           )
           process.answer = task.future()
           process.deadline = time.monotonic() + self._part_timeout_s
@@ -311,8 +293,7 @@ class _Pool:
       return
     self._failed_starts = 0
     if process.part not in (None, _OF_NO_ROUND):
-      round_.results[process.part], files = result
-      travelling_files.write(files)
+      round_.results[process.part] = result
     process.rest()
 
   def _replace(self, index, round_, why) -> None:

@@ -5,23 +5,15 @@ import contextlib
 import dataclasses
 import os
 import socket
-from collections.abc import Iterator
 
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 
 from tff_ssl import compat
-from tff_ssl.simulation import contexts, processes, travelling_files
+from tff_ssl.simulation import contexts, processes
 
 # The index of an argument that has no elements.
 WHOLE = -1
-_SHARE = (
-  'the file must lie at the same path on all machines, as on a shared disk.'
-)
-_CHOOSE = (
-  'choose a folder that can be made at the same path on all machines, or a '
-  'shared disk.'
-)
 # Computations that a process keeps: a run has a handful.
 _KEPT = 32
 
@@ -33,12 +25,10 @@ class Equipment:
   Attributes:
     cores: How many clients it computes side by side, each on one core.
     needed_files: Files that it must be able to read.
-    offers: Files that it gets.
   """
 
   cores: int = 1
   needed_files: tuple[str, ...] = ()
-  offers: tuple[travelling_files.Offer, ...] = ()
 
 
 class RayWorker:
@@ -56,20 +46,19 @@ class RayWorker:
 
   def check(self) -> int:
     """Returns the process id, once it has all files and can compute."""
-    for offer in self._equipment.offers:
-      import ray  # Is there, in a process that it has started.
-
-      with _explaining('write', offer.path, _CHOOSE):
-        offer.fetch(ray.get)
     for path in self._equipment.needed_files:
-      with _explaining('read', path, _SHARE), open(path, 'rb') as file:
-        file.read(1)
+      try:
+        with open(path, 'rb') as file:
+          file.read(1)
+      except OSError as error:
+        raise RuntimeError(
+          f'{socket.gethostname()} cannot read {path} ({error.strerror}): the '
+          'file must lie at the same path on all machines, as on a shared disk.'
+        ) from error
     return os.getpid()
 
-  def compute(self, key: str, serialized, shared, own, files):
+  def compute(self, key: str, serialized, shared, own):
     """Computes what a part of the clients contributes to a round.
-
-    Returns also what it has written into the folders of `files`.
 
     Args:
       key: The computation's name.
@@ -77,7 +66,6 @@ class RayWorker:
         read only where the computation is not known yet.
       shared: The elements of the argument that all parts share, by index.
       own: The other elements, by index.
-      files: What the computation finds, by folder and name.
     """
     elements = {**shared, **own}
     if WHOLE in elements:
@@ -86,17 +74,11 @@ class RayWorker:
       argument = tff.structure.Struct.unnamed(
         *(elements[index] for index in range(len(elements)))
       )
-    for folder, contents in files.items():
-      with _explaining('write', folder, _CHOOSE):
-        travelling_files.make_equal({folder: contents})
     try:
-      result = self._context.invoke(
-        self._computation(key, serialized), argument
-      )
+      return self._context.invoke(self._computation(key, serialized), argument)
     except Exception as error:
       # Errors of gRPC cannot be sent.
       raise RuntimeError(processes.first_cause(error)) from None
-    return result, travelling_files.changes(files)
 
   def _computation(self, key, serialized):
     if key not in self._computations:
@@ -108,14 +90,3 @@ class RayWorker:
     while len(self._computations) > _KEPT:
       self._computations.popitem(last=False)
     return self._computations[key]
-
-
-@contextlib.contextmanager
-def _explaining(what: str, path: str, remedy: str) -> Iterator[None]:
-  try:
-    yield
-  except OSError as error:
-    raise RuntimeError(
-      f'{socket.gethostname()} cannot {what} {path} ({error.strerror}): '
-      f'{remedy}'
-    ) from error

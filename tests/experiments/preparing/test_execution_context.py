@@ -3,7 +3,6 @@
 import os
 import types
 
-import numpy as np
 import psutil
 import pytest
 import pythons
@@ -20,8 +19,6 @@ def install(states=None, **changed):
     'cluster_parts': 8,
     'cluster_cores': 3,
     'part_timeout': 70.0,
-    'shared_disk': True,
-    'seed': 3,
     'context': 'in_process',
     'device': 'auto',
     'clients_per_round': 4,
@@ -63,16 +60,6 @@ def test_states_must_lie_where_all_machines_find_them(asked, tmp_path):
   assert store == STORE
   assert os.path.dirname(probe) == states
   assert os.path.getsize(probe) > 0
-
-
-def test_without_a_shared_disk_store_and_states_travel(asked, tmp_path):
-  states = str(tmp_path / 'run' / 'client_states')
-  install(states, shared_disk=False)
-  assert 'needed_files' not in asked
-  assert asked['sent_files'] == [STORE]
-  keys = [np.array([client, 0, 0, 0], np.int32) for client in (5, 2)]
-  folders = asked['travelling_folders']({1: keys})
-  assert folders == [f'{states}/seed-3/5', f'{states}/seed-3/2']
 
 
 def test_a_cluster_that_cannot_be_used_is_refused_by_its_flag(monkeypatch):
