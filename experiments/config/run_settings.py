@@ -162,13 +162,10 @@ SCHEDULE = (
   Setting(
     'on_collapse',
     str,
-    'What happens when most pseudo-labels are likely to be wrong: warn; stop '
-    'the run after the checkpoint of that round; or rewind, which goes back to '
-    'the last round that was sound and lets the server train alone until after '
-    'that round. With rewind, the rounds that are evaluated decide what is '
-    'trained.',
+    'What happens when most pseudo-labels are likely to be wrong: warn; or '
+    'stop the run after the checkpoint of that round.',
     default='warn',
-    choices=('warn', 'stop', 'rewind'),
+    choices=('warn', 'stop'),
     scope=Scope.RUN,
     used_when=(
       needs_process('makes_pseudo_labels'),
