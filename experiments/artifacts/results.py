@@ -118,13 +118,3 @@ def _content(path: pathlib.Path) -> bytes:
     raise UsageError(
       f'{path} cannot be read: {error.strerror}; {_REMEDY}.'
     ) from error
-
-
-def split_of(folder: str | os.PathLike) -> dict[str, Any]:
-  """Returns what split.json says of the data; nothing if it is not sound."""
-  try:
-    split = json.loads((pathlib.Path(folder) / 'split.json').read_bytes())
-    _ = split['source']['version'], split['partition'], dict(split['arguments'])
-  except (OSError, ValueError, TypeError, LookupError, RecursionError):
-    return {}
-  return split

@@ -1,5 +1,6 @@
 """Groups of finished runs that differ only by seed, and their measure."""
 
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -140,10 +141,14 @@ def _summary(folder) -> dict:
       f'{folder} holds no finished run (no summary.json): name the --run_dir '
       'of a run that has ended.'
     )
-  version = results.split_of(folder).get('source', {}).get('version')
-  if version is not None:
+  # Without a sound one, nothing is known of the version.
+  with contextlib.suppress(
+    *(OSError, ValueError, TypeError, LookupError, RecursionError)
+  ):
+    split = json.loads((pathlib.Path(folder) / 'split.json').read_bytes())
     # Some splits are drawn by the seed.
-    summary['data_version'] = re.sub(r'-seed\d+', '', version)
+    version = re.sub(r'-seed\d+', '', split['source']['version'])
+    summary['data_version'] = version
   return summary
 
 

@@ -1,6 +1,5 @@
 """The result of a run: summary.json, pictures, and what is printed."""
 
-import pathlib
 import statistics
 from collections.abc import Mapping
 from typing import Any
@@ -13,15 +12,6 @@ from experiments.measuring import (
   client_evaluation,
   evaluation,
   proxy_evaluation,
-)
-from tff_ssl.algorithms import PROCESSES
-
-# What a run has in common with its bounds, in summary.json; and arguments of a
-# partition in which they differ, since they say who has labels.
-_ALIKE = ('dataset', 'data', 'seed', 'model', 'norm', 'rounds')
-_OF_LABELS = (
-  *('server_examples', 'labelled_examples', 'mask_ratio', 'server_writers'),
-  *('shared_fraction', 'shared_share'),
 )
 
 
@@ -58,7 +48,6 @@ def write(
     f'{found["mean_of_last"]:.4f}, best {found["best_accuracy"]:.4f}, '
     f'{facts["test_examples"]} test examples), in {found["seconds"]:.0f} s.',
     *_privacy_spent(found),
-    *_bounds_beside(folder.path, found),
     f'Results are in {folder.path}',
   ]
 
@@ -116,50 +105,6 @@ def _privacy_spent(summary: Mapping[str, Any]) -> list[str]:
     f'delta {summary["delta"]:.2g}; what that assumes and does not cover is in '
     'summary.json.'
   ]
-
-
-def _data_of(folder: pathlib.Path) -> list:
-  """Returns which data a run has, and who has which, but for labels."""
-  split = results.split_of(folder)
-  arguments = split.get('arguments', {}).items()
-  return [
-    split.get('source'),
-    split.get('partition'),
-    {name: value for name, value in arguments if name not in _OF_LABELS},
-  ]
-
-
-def _bounds_beside(path: pathlib.Path, summary: Mapping[str, Any]) -> list[str]:
-  """Returns the results of bounds whose finished runs are in folders beside.
-
-  A bound is of the same data, clients, network, rounds and seed as the run's
-  summary.
-  """
-  lines = []
-  labels = summary.get('server_examples')
-  for file in sorted(path.absolute().parent.glob(f'*/{run_folder.SUMMARY}')):
-    try:
-      other = results.read(file.parent)
-      spec = PROCESSES.get(other['process'])
-      same = all(other.get(name) == summary.get(name) for name in _ALIKE)
-      same = same and _data_of(file.parent) == _data_of(path)
-      # A bound may do without those of the server, but not have others.
-      same = same and other.get('server_examples') in (None, 0, labels)
-      hides_labels = bool(other['flags'].get('mask_ratio'))
-      result = (
-        f'{other["accuracy"]:.4f} '
-        f'({results.in_words(other["evaluations_in_mean"])} '
-        f'{other["mean_of_last"]:.4f})'
-      )
-    except (ValueError, TypeError, LookupError, AttributeError):
-      continue  # Of another program, or damaged.
-    if not same or hides_labels or spec is None or spec.bound is None:
-      continue
-    if spec.name != summary['process']:
-      lines.append(
-        f'  {spec.name} ({spec.bound}): {result}, in {file.parent.name}'
-      )
-  return ['Bounds in folders beside it:', *lines] if lines else []
 
 
 def _passes(table) -> dict[str, float]:

@@ -1,6 +1,5 @@
 """--dry_run prepares and refuses as a run does, and trains nothing."""
 
-import json
 import os
 import re
 import signal
@@ -10,13 +9,11 @@ import types
 import numpy as np
 import pytest
 import pythons
-import run_folders
 
 from experiments import run
 from experiments.artifacts import checkpoints, run_folder
 from experiments.config import settings
 from experiments.preparing import building, description
-from experiments.running import summary
 
 
 @pytest.fixture
@@ -207,86 +204,6 @@ def test_costs_name_what_a_process_does_beside_its_minibatches(process, more):
   assert found == (
     [] if more is None else [f'{more}metrics.csv counts all passes.']
   )
-
-
-def write_summary(folder, **facts):
-  known = {'dataset': 'digits', 'seed': 1, 'accuracy': 0.75, 'rounds': 20}
-  known |= {'mean_of_last': 0.725, 'evaluations_in_mean': 5}
-  run_folders.write(folder, **{'flags': {}, **known, **facts})
-
-
-def test_results_of_bounds_in_folders_beside_are_named(tmp_path):
-  """By what their summaries say, whatever the folders are called."""
-  own = {'process': 'grouping', 'dataset': 'digits', 'seed': 1, 'rounds': 20}
-  mine = tmp_path / 'mine'
-  assert summary._bounds_beside(mine, own) == []
-  write_summary(tmp_path / 'lower', process='server_only')
-  for name, facts in (
-    ('of_no_bound', {'process': 'fedprox'}),
-    ('own_process', {'process': 'own:SPEC'}),
-    ('fedavg_digits_seed1', {'process': 'fedavg', 'seed': 0}),
-    ('fedavg_digits_seed1_b', {'process': 'fedavg', 'dataset': 'mnist'}),
-    ('longer', {'process': 'fedavg', 'rounds': 30}),
-    ('masked', {'process': 'fedavg', 'flags': {'mask_ratio': 0.9}}),
-    ('odd', {'process': []}),
-    ('broken', {'process': 'fedavg'}),
-    ('deep', {'process': 'fedavg'}),
-  ):
-    write_summary(tmp_path / name, **facts)
-  (tmp_path / 'broken' / 'summary.json').write_text('no JSON')
-  (tmp_path / 'deep' / 'summary.json').write_text('[' * 10**5)
-  assert summary._bounds_beside(mine, own) == [
-    'Bounds in folders beside it:',
-    '  server_only (labels of the server alone): 0.7500 (mean of the last '
-    '5 evaluations 0.7250), in lower',
-  ]
-  lower = {**own, 'process': 'server_only'}
-  assert summary._bounds_beside(mine, lower) == []
-  # Of a data set of one's own, as --dataset has it.
-  write_summary(
-    tmp_path / 'upper', process='fedavg', dataset='my_data:SOURCE', accuracy=0.9
-  )
-  assert summary._bounds_beside(mine, {**own, 'dataset': 'my_data:SOURCE'}) == [
-    'Bounds in folders beside it:',
-    '  fedavg (all labels at clients): 0.9000 (mean of the last 5 '
-    'evaluations 0.7250), in upper',
-  ]
-
-
-@pytest.mark.parametrize(
-  'facts, split, is_bound',
-  [
-    ({}, {}, True),
-    ({'server_examples': 0}, {'arguments': {'server_examples': 0}}, True),
-    ({'server_examples': 40}, {}, False),
-    ({'model': 'small_cnn'}, {}, False),
-    ({'data': 'other texts'}, {}, False),
-    ({}, {'source': {'version': 'npz-b'}}, False),
-    ({}, {'partition': 'dirichlet'}, False),
-    ({}, {'arguments': {'num_clients': 7}}, False),
-  ],
-)
-def test_bounds_are_of_the_same_data_and_network(
-  facts, split, is_bound, tmp_path
-):
-  own = {'data': 'texts', 'model': 'dense', 'server_examples': 50}
-  same = {
-    'source': {'version': 'npz-a'},
-    'partition': 'r',
-    'arguments': {'num_clients': 9, 'server_examples': 50},
-  }
-  arguments = same['arguments'] | split.get('arguments', {})
-  for name, found in (
-    ('mine', same),
-    ('other', same | split | {'arguments': arguments}),
-  ):
-    more = own if name == 'mine' else own | facts
-    write_summary(tmp_path / name, process='fedavg', **more)
-    (tmp_path / name / 'split.json').write_text(json.dumps(found))
-  mine = {'process': 'grouping', 'dataset': 'digits', 'seed': 1, **own}
-  mine['rounds'] = 20
-  lines = summary._bounds_beside(tmp_path / 'mine', mine)
-  assert any('in other' in line for line in lines) == is_bound
 
 
 @pytest.mark.runs

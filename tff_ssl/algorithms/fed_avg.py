@@ -184,7 +184,6 @@ SPECS = (
     source='McMahan et al. 2017, arXiv 1602.05629, Algorithm 1',
     needs=Needs(labels_at='clients', views='weak'),
     objective=objectives.Supervised,
-    bound='all labels at clients',
   ),
   ProcessSpec(
     'fedprox',

@@ -465,7 +465,6 @@ SPECS = (
     # On images 0.03 is too high for a server that moves the model alone: with
     # 100 labels of the writers the loss grows again after 60 rounds.
     defaults={'learning_rate': 0.01},
-    bound='labels of the server alone',
   ),
   ProcessSpec(
     'grouping_supervised',

@@ -118,8 +118,6 @@ class ProcessSpec(Choice):
       the builder's default. Settings that are arguments of it go to it.
     check: Function of a run's values by name that raises `ValueError` where
       they do not fit each other, or `None`. The message names settings.
-    bound: For a process whose accuracy bounds that of others: by which labels,
-      in a few words.
     exceptions: Contract checks (`tff_ssl.testing`) that do not apply, with the
       reason.
   """
@@ -136,7 +134,6 @@ class ProcessSpec(Choice):
   objective: Callable[..., Any] | None = None
   server_optimizer: Callable[..., Any] | None = None
   check: Callable[[Mapping[str, Any]], None] | None = None
-  bound: str | None = None
   exceptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
