@@ -19,7 +19,6 @@ sampling:
     z / 2 times the sensitivity.
   * 'poisson': one client is *added or removed*. The sum moves by up to c, and
     the noise is z times the sensitivity.
-  * 'tree': one client's changes become *zero*. The sum moves by up to c, too.
 
 `dp_accounting` leaves this conversion to its caller: its accountant takes the
 `noise_multiplier` of a `GaussianDpEvent` for noise by sensitivity under each
@@ -32,11 +31,10 @@ noise of s on the number it adds noise of (z^-2 - (2 s)^-2)^(-1/2) times c to
 the sum (Andrew et al., arXiv 1905.03871, Theorem 1). One release of both is as
 private as one Gaussian of multiplier z.
 
-With 'tree' the noise of a round is not independent of that of others. The sums
-over all rounds since the tree began get the noise of the nodes that they
-consist of, z c each (`tree_aggregation` and `tree_adaptive` of the same class;
-DP-FTRL, Kairouz et al., arXiv 2103.00039). A client that takes part once in a
-tree of n rounds is in ceil(log2(n + 1)) nodes. No sampling is needed for this.
+With trees of noise (`tree_aggregation` and `tree_adaptive` of the same class;
+DP-FTRL, Kairouz et al., arXiv 2103.00039) the noise of a round is not
+independent of that of others: `dp_accounting.SingleEpochTreeAggregationDpEvent`
+accounts for it, and nothing here does.
 
 Sources: Renyi differential privacy of the Gaussian mechanism (Mironov, arXiv
 1702.07476), its subsampling without replacement (Wang, Balle and
@@ -66,7 +64,6 @@ from tff_ssl import checks
 
 _REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
 _ADD_OR_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-_ZERO_OUT = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
 
 # What each sampling assumes, in words; {C} and {K} stand for the numbers.
 _SAMPLINGS = {
@@ -79,15 +76,10 @@ _SAMPLINGS = {
     'each of {K} clients takes part in a round with probability {C}/{K}, '
     'independently, and nobody learns who'
   ),
-  'tree': (
-    'no client takes part twice in a tree, of which the first has {first} '
-    'rounds and each further one {R}'
-  ),
 }
 _ADJACENCIES = {
   _REPLACE: "one client's data are replaced by any others",
   _ADD_OR_REMOVE: 'one client is added or removed',
-  _ZERO_OUT: "one client's changes are replaced by zeros",
 }
 
 NOT_COVERED = (
@@ -116,18 +108,11 @@ class PrivacyAccount:
       K, uniformly without replacement, anew in each round
       (`tff_ssl.sample_keys`). 'poisson': each by itself with probability C / K.
       'none': in any way; each client may take part in every round. A fixed
-      cohort is never 'poisson', whose epsilon is smaller. 'tree': in any way,
-      but no client twice in a tree of noise. Then a round that is repeated gets
-      the same noise, and must be the same in all its bits.
+      cohort is never 'poisson', whose epsilon is smaller.
     delta: In (0, 1); by default K^-1.1 (McMahan et al., arXiv 1710.06963). It
       should lie well below 1 / K.
     adaptive_clip: Whether the clipping norm adapts, privately, as in
       `tff.learning.dp_aggregator`. Epsilon is the same.
-    rounds_per_tree: Only with 'tree': the tree begins anew after so many
-      rounds (`restart_frequency` of TFF's `tree_adaptive`). Without restarts
-      (`tree_aggregation`), at least the rounds of the run.
-    rounds_of_first_tree: Those of the first tree where it is shorter
-      (`restart_warmup`).
   """
 
   noise_multiplier: float
@@ -136,8 +121,6 @@ class PrivacyAccount:
   sampling: str = 'fixed'
   delta: float | None = None
   adaptive_clip: bool = False
-  rounds_per_tree: int | None = None
-  rounds_of_first_tree: int | None = None
 
   def __post_init__(self):
     """Checks the values.
@@ -161,7 +144,6 @@ class PrivacyAccount:
         f'sampling must be one of {", ".join(_SAMPLINGS)}, but is '
         f"{self.sampling!r}: 'none' holds for any sampling."
       )
-    self._check_trees()
     if self.delta is None:
       object.__setattr__(self, 'delta', float(self.num_clients) ** -1.1)
     checks.numbers_at_least(0, above=True, delta=self.delta)
@@ -209,10 +191,7 @@ class PrivacyAccount:
       rounds: As for `epsilon`.
     """
     sampling = _SAMPLINGS[self.sampling].format(
-      C=self.clients_per_round,
-      K=self.num_clients,
-      R=self.rounds_per_tree,
-      first=self.rounds_of_first_tree or self.rounds_per_tree,
+      C=self.clients_per_round, K=self.num_clients
     )
     norm = 'an adaptive' if self.adaptive_clip else 'a fixed'
     released = rounds
@@ -228,8 +207,6 @@ class PrivacyAccount:
 
   @property
   def _relation(self) -> dp_accounting.NeighboringRelation:
-    if self.sampling == 'tree':
-      return _ZERO_OUT
     return _ADD_OR_REMOVE if self.sampling == 'poisson' else _REPLACE
 
   def _bounds(self, draws: Mapping[int, int]):
@@ -237,8 +214,6 @@ class PrivacyAccount:
 
     Each element is a bound by itself. The last one counts on no sampling.
     """
-    if self.sampling == 'tree':
-      return [self._trees(sum(k * count for k, count in draws.items()))]
     # By the sensitivity, which is 2 c where a client is replaced.
     by_norm = self.noise_multiplier
     by_sensitivity = (
@@ -276,44 +251,6 @@ class PrivacyAccount:
       'none': [],
     }[self.sampling]
     return [composed(event_of) for event_of in (*samplings, lambda e: e)]
-
-  def _trees(self, rounds: int):
-    """Returns the events of the trees of some rounds, with their counts."""
-    whole = self.rounds_per_tree
-    first = min(rounds, self.rounds_of_first_tree or whole)
-    more, rest = divmod(rounds - first, whole)
-    return [
-      (
-        dp_accounting.SingleEpochTreeAggregationDpEvent(
-          self.noise_multiplier, size
-        ),
-        count,
-      )
-      for size, count in ((first, 1), (whole, more), (rest, 1))
-      if size and count
-    ]
-
-  def _check_trees(self) -> None:
-    """Raises `ValueError` where trees are asked for without their rounds."""
-    if self.sampling != 'tree':
-      for name in ('rounds_per_tree', 'rounds_of_first_tree'):
-        if getattr(self, name) is not None:
-          raise ValueError(
-            f"{name}={getattr(self, name)} needs sampling='tree', but sampling "
-            f'is {self.sampling!r}: leave it out.'
-          )
-      return
-    if self.rounds_per_tree is None:
-      raise ValueError(
-        "sampling='tree' needs rounds_per_tree: the rounds after which the "
-        'tree begins anew, within which no client takes part twice.'
-      )
-    checks.integers_at_least(
-      1,
-      optional=True,
-      rounds_per_tree=self.rounds_per_tree,
-      rounds_of_first_tree=self.rounds_of_first_tree,
-    )
 
 
 def noise_multiplier_for(

@@ -281,72 +281,31 @@ def test_adaptive_clipping_is_one_gaussian(stddev, tff_context):
   assert ours.epsilon(25) == pytest.approx(theirs.get_epsilon(1e-4), rel=1e-5)
 
 
-def _sizes_of_trees(rounds, **restarts):
-  """Counts the rounds of each tree that TFF's own aggregator makes.
-
-  It takes over a new clipping norm where it begins a tree.
-  """
-  value_type = tff.types.to_type((np.float32, [2]))
-  process = tff.aggregators.DifferentiallyPrivateFactory.tree_adaptive(
-    noise_multiplier=1.0,
-    clients_per_round=20.0,
-    record_specs=tff.types.type_to_tf_tensor_specs(value_type),
-    **restarts,
-  ).create(value_type)
-  state, norm, sizes = process.initialize(), None, []
-  for _ in range(rounds):
-    output = process.next(state, [np.ones(2, np.float32)])
-    state = output.state
-    found = output.measurements['dp_query_metrics']['current_clip']
-    sizes = [*sizes[:-1], sizes[-1] + 1] if sizes else [1]
-    if norm is not None and found != norm:
-      sizes.append(0)
-    norm = found
-  return [size for size in sizes if size]
-
-
-@pytest.mark.parts
-def test_trees_begin_anew_where_tff_begins_them(tff_context):
-  """A client is in so many nodes of each tree as a path has."""
-  sizes = _sizes_of_trees(11, restart_warmup=2, restart_frequency=4)
-  assert sizes == [2, 4, 4, 1]
-  nodes = sum(math.ceil(math.log2(size + 1)) for size in sizes)
-  account = _account(
-    2.0, 20, 100, 'tree', rounds_per_tree=4, rounds_of_first_tree=2
-  )
-  expected = _epsilon_of(nodes * _of_gaussian(2.0), 100**-1.1)
-  assert account.epsilon(11) == pytest.approx(expected, abs=1e-6)
-  assert 'changes are replaced by zeros' in account.describe(11)
-  assert 'first has 2 rounds and each further one 4' in account.describe(11)
-
-
 @pytest.mark.parametrize(
-  'sampling, population, rounds, target, more',
+  'sampling, population, rounds, target',
   costs.rest_in(
     'parts',
     [
-      ('none', 100, 300, 5.0, {}),
-      ('none', 100, 1, 0.2, {}),
-      ('poisson', 100, 40, 2.0, {}),
-      ('poisson', 10, 40, 2.0, {}),
-      ('fixed', 100, 40, 2.0, {}),
+      ('none', 100, 300, 5.0),
+      ('none', 100, 1, 0.2),
+      ('poisson', 100, 40, 2.0),
+      ('poisson', 10, 40, 2.0),
+      ('fixed', 100, 40, 2.0),
       # As little as without sampling: the other bound is above.
-      ('fixed', 12, 900, 3.0, {}),
-      ('tree', 1000, 220, 8.0, {'rounds_per_tree': 50, 'adaptive_clip': False}),
+      ('fixed', 12, 900, 3.0),
     ],
     keep=2,
   ),
 )
-def test_noise_for_an_epsilon(sampling, population, rounds, target, more):
+def test_noise_for_an_epsilon(sampling, population, rounds, target):
   found = tff_ssl.noise_multiplier_for(
     target,
     rounds,
     clients_per_round=10,
     num_clients=population,
     sampling=sampling,
-    **more,
   )
-  account = _account(found, 10, population, sampling, **more)
+  account = _account(found, 10, population, sampling)
   assert account.epsilon(rounds) <= target
   assert account.epsilon(rounds) == pytest.approx(target, rel=1e-4)
 
@@ -388,15 +347,6 @@ def test_p6_p8_a_description_says_all_that_the_number_rests_on():
     ({'sampling': 'uniform'}, "fixed, none, .* but is 'uniform': 'none'"),
     ({'delta': 0.0}, 'delta must be a number > 0, but is 0.0'),
     ({'delta': 1.0}, 'delta must be below 1, but is 1.0: .* 1 / num_clients'),
-    (
-      {'rounds_per_tree': 5},
-      "rounds_per_tree=5 needs sampling='tree', .* 'fixe",
-    ),
-    ({'sampling': 'tree'}, "sampling='tree' needs rounds_per_tree"),
-    (
-      {'sampling': 'tree', 'rounds_per_tree': 0},
-      'rounds_per_tree must be an integer >= 1, but is 0',
-    ),
     ({'num_clients': 1, 'clients_per_round': 1}, 'delta must be below 1'),
     (
       {'adaptive_clip': True},
