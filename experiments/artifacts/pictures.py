@@ -1,4 +1,4 @@
-"""The pictures of a run: curves and confusion matrix."""
+"""The curves of a run, and what pictures of runs have in common."""
 
 import pathlib
 from collections.abc import Sequence
@@ -6,12 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib import figure, ticker
-from sklearn import metrics
 
-from experiments.artifacts import csv_files, run_folder
 from tff_ssl.common import whole_files
 
-CONFUSION = 'confusion.png'
 # Of Okabe and Ito: people with any kind of colour vision tell them apart.
 COLOURS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9')
 # What is drawn and what is left out, for prints in black and white.
@@ -31,10 +28,6 @@ _PANELS = {
   },
 }
 _SHADES = ('0.88', '0.94')
-# More names along an axis cannot be read, nor more numbers in the cells.
-_MOST_CLASSES = 50
-_MOST_NUMBERS = 20
-_LONGEST_NAME = 20
 
 
 def draw_curves(
@@ -104,48 +97,6 @@ def axis_name(name: str, begin: float) -> str:
 
 def _has(table: pd.DataFrame, column: str) -> bool:
   return column in table and bool(table[column].notna().any())
-
-
-def write_confusion(
-  counts: pd.DataFrame, folder: pathlib.Path, title: str
-) -> None:
-  """Writes a confusion matrix as a table and, for at most 50 classes, a PNG.
-
-  The index of `counts` names the true classes, its columns the predicted ones.
-  """
-  path = folder / run_folder.CONFUSION
-  csv_files.write_table(counts, path, index_label='true class')
-  if len(counts) > _MOST_CLASSES:
-    return
-  size = 3 + 0.25 * len(counts)
-  picture = figure.Figure(figsize=(size + 1, size), layout='constrained')
-  axes = picture.subplots()
-  # The shares of the predicted classes in each true class.
-  shares = counts.to_numpy() / np.maximum(
-    counts.to_numpy().sum(axis=1, keepdims=True), 1
-  )
-  display = metrics.ConfusionMatrixDisplay(
-    shares, display_labels=[_tick(name) for name in counts.columns]
-  )
-  display.plot(
-    ax=axes,
-    cmap='Blues',
-    include_values=len(counts) <= _MOST_NUMBERS,
-    values_format='.2f',
-    text_kw={'fontsize': 6},
-    im_kw={'vmin': 0, 'vmax': 1},
-    xticks_rotation='vertical',
-  )
-  axes.set(xlabel='predicted class', ylabel='true class')
-  axes.set_title(title, fontsize='small')
-  save(picture, folder / CONFUSION)
-
-
-def _tick(name: str) -> str:
-  if len(name) > _LONGEST_NAME:
-    name = f'{name[: _LONGEST_NAME - 3]}...'
-  # Between two dollar signs, matplotlib would read a formula.
-  return name.replace('$', r'\$')
 
 
 def save(picture: figure.Figure, path: pathlib.Path, dpi: int = 120) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.artifacts import pictures, results, run_folder
+from experiments.artifacts import csv_files, pictures, results, run_folder
 from experiments.config import catalogue
 from experiments.measuring import (
   client_evaluation,
@@ -27,12 +27,16 @@ def write(
   `weights` are the `ModelWeights` at the end, `facts` what the summary says of
   data and messages. Returns what is printed of the result.
   """
+  csv_files.write_table(
+    by_class.confusion(),
+    folder.path / run_folder.CONFUSION,
+    index_label='true class',
+  )
   metrics_csv = folder.path / run_folder.METRICS
   found = _summarize(
     pd.read_csv(metrics_csv), settings, weights, facts, by_class
   )
   title = f'{settings.process} on {settings.dataset}, seed {settings.seed}'
-  pictures.write_confusion(by_class.confusion(), folder.path, title)
   pictures.draw_curves(
     metrics_csv,
     folder.path / 'curves.png',
