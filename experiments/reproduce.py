@@ -259,7 +259,6 @@ def distinct(
 
 
 def _report(readings, values) -> None:
-  """Prints and writes the table of what is finished."""
   # pandas and matplotlib take seconds to import.
   from experiments import report
   from experiments.reporting import run_groups

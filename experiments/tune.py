@@ -144,7 +144,6 @@ def _run(flags, arguments) -> int:
 
 
 def _output(flags) -> pathlib.Path:
-  """Returns the file of what is chosen."""
   rounds = '' if flags.rounds is None else f'_{flags.rounds}rounds'
   folds = '' if flags.folds is None else f'_{flags.folds}folds'
   stem = f'{pathlib.Path(flags.table).stem}_{flags.flag}{rounds}{folds}'
@@ -152,7 +151,6 @@ def _output(flags) -> pathlib.Path:
 
 
 def _commands(table: pd.DataFrame, flags) -> list[str]:
-  """Returns the commands that find the accuracies of a table."""
   given = {'rounds': flags.rounds, 'folds': flags.folds}
   more = ''.join(f' --{k}={v}' for k, v in given.items() if v is not None)
   return [

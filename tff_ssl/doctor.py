@@ -281,7 +281,6 @@ def _examine_packages(root: pathlib.Path) -> Line:
 
 
 def _version(name: str) -> str | None:
-  """Returns the installed version of a package, if any."""
   try:
     return importlib.metadata.version(name)
   except importlib.metadata.PackageNotFoundError:
@@ -301,7 +300,6 @@ def _examine_folder(what: str, path: str) -> Line:
 
 
 def _available_memory() -> int | None:
-  """Returns the bytes of memory that are available, as Linux tells it."""
   try:
     text = pathlib.Path('/proc/meminfo').read_text()
   except OSError:

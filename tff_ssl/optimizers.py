@@ -45,8 +45,6 @@ class RoundSchedule:
 
 
 class _NesterovSGD(tff.learning.optimizers.Optimizer):
-  """See `build_nesterov_sgd`."""
-
   def __init__(self, learning_rate, momentum, nesterov, weight_decay):
     self._hparams = collections.OrderedDict(
       [(_LEARNING_RATE, float(learning_rate))]

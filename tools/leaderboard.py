@@ -174,7 +174,6 @@ def leaderboard(table: str, labels: str) -> str:
 
 
 def _accuracy(cell) -> str:
-  """Returns what a cell shows of its accuracies."""
   if cell is None:
     return 'does not apply'
   seeds = len(cell.accuracy)

@@ -151,7 +151,6 @@ def _entry(
   declared: list[Row],
   chosen: _Chosen,
 ) -> list[str]:
-  """Returns the lines of one setting."""
   lines = [f'## `--{setting.name}`', '', _markdown(setting.help), '']
   lines.append(f'- Value: {_value(setting)}.')
   default = _defaults(setting, declared, chosen)
@@ -260,7 +259,6 @@ def _literal(value: Any) -> str:
 
 
 def _users(declared: list[Row]) -> str:
-  """Returns whose setting it is."""
   names: dict[str, list[str]] = {}
   for one in declared:
     names.setdefault(one.flag, []).append(one.choice.name)

@@ -104,7 +104,6 @@ def hold_out(
 
 
 def _without(partition, held, fold) -> Partition:
-  """Returns the partition without some examples."""
   keeps = ~np.isin(partition.examples, held)
   sizes = np.bincount(partition.owners[keeps], minlength=partition.num_clients)
   server, labelled = (

@@ -209,7 +209,6 @@ def build(
 
 
 def _check_source(spec: PartitionSpec, source: Source, own) -> None:
-  """Checks that the training examples suit the partition."""
   unknown = np.count_nonzero(source.train.labels == UNKNOWN)
   if unknown and spec.needs_labels(own):
     raise ValueError(
@@ -285,7 +284,6 @@ def _check_labels(
 def _draw(
   spec: PartitionSpec, source: Source, own, server_examples: int, seed: int
 ) -> Assignment:
-  """Calls the partition's function."""
   arguments = {**own, 'server_examples': server_examples}
   if spec.in_sets:
     noise = {setting.name for setting in u_sets.NOISE}

@@ -90,7 +90,6 @@ def oddities(source: Source) -> list[str]:
 
 
 def _counts(source: Source, split: Split) -> np.ndarray:
-  """Returns how many labels of each class a split has."""
   known = split.labels[split.labels != UNKNOWN]
   return np.bincount(known, minlength=source.num_classes)
 

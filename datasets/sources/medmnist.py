@@ -91,7 +91,6 @@ TABLE: dict[str, MedmnistImages] = {
 
 
 def _load(name: str, data_dir: str | None, cache_dir: str) -> Source:
-  """Loads one row of `TABLE`, with a validation split."""
   entry = TABLE[name]
   file = _locate(name, data_dir)
   npz_files.check_sizes([file])
@@ -145,7 +144,6 @@ def _locate(name: str, data_dir: str | None) -> NpzFile:
 def _check_headers(
   file: NpzFile, entry: MedmnistImages, headers: Headers
 ) -> None:
-  """Checks shapes and types."""
   is_grey = entry.input_shape[2] == 1
   shape = entry.input_shape[:2] if is_grey else entry.input_shape
   for split in _SPLITS:

@@ -80,7 +80,6 @@ def used(
 
 
 def _check_model(name: str) -> None:
-  """Raises `ValueError` if there is no such network."""
   if user_modules.is_reference(name):
     user_modules.load('model', name)
   else:

@@ -147,7 +147,6 @@ def _define(
 
 
 def _unknown(name: str, settings: dict[str, Setting]) -> str:
-  """Returns the sentence for a flag that there is not."""
   if name == 'version':
     return f'--version is no flag: this is tff_ssl {tff_ssl.__version__}.'
   near = difflib.get_close_matches(name, list(settings), n=1, cutoff=0.6)

@@ -411,7 +411,6 @@ def _fit_cohort(run: Resolved) -> None:
 
 
 def _name_of_data(source, values) -> str:
-  """Returns what the folder of a run says of its data."""
   if not source.is_of_user or 'data_dir' not in values:
     return source.name
   folder = os.path.basename(os.path.abspath(values['data_dir']))

@@ -92,7 +92,6 @@ class _Page:
     )
 
   def _add(self, chart) -> str:
-    """Keeps a chart, and returns its name."""
     name = f'chart{len(self._charts)}'
     self._charts[name] = chart
     return name
@@ -276,7 +275,6 @@ def _split_of(folder) -> tuple[str | None, Any, tuple | None]:
 
 
 def _tables(group, name: str, **how) -> list[pd.DataFrame]:
-  """Reads a table of each run that has it."""
   return [
     pd.read_csv(folder / name, **how)
     for folder in group.folders
@@ -353,7 +351,6 @@ def _html(table: pd.DataFrame) -> str:
 
 
 def _published(groups) -> list[dict[str, Any]]:
-  """Returns the measures of recipes that have a published figure."""
   table = summary_tables.of_groups(groups)
   measured = [str(group.measure) for group in groups]
   rows = _records(table.assign(measure=measured))
@@ -366,7 +363,6 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _data(groups) -> dict[str, list[str]]:
-  """Returns the names of the groups by the data that they are of."""
   found = {}
   for group in groups:
     found.setdefault(group.summaries[0]['data'], []).append(group.name)

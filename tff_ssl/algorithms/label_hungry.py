@@ -139,7 +139,6 @@ class _Stage:
 
 
 def _sgd():
-  """Returns the paper's optimizer."""
   return tff.learning.optimizers.build_sgdm(0.001, 0.99)
 
 

@@ -95,7 +95,6 @@ def taken(build: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _renamed(arguments: dict[str, Any]) -> dict[str, Any]:
-  """Returns the arguments under our names."""
   given = {name: arguments.pop(name) for name in _USUAL if name in arguments}
   plan = arguments.get('client_training', TrainingPlan())
   for name, ours, other in (

@@ -99,7 +99,6 @@ def _of_keras(
   spec: tf.TensorSpec,
   end: str,
 ) -> functional.FunctionalModel:
-  """Converts what a function returned."""
   if not isinstance(built, tf.keras.Model):
     raise ValueError(
       f'{said} returned a {type(built).__name__}: let it return a '

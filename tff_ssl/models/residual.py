@@ -110,7 +110,6 @@ def _basic(channels, stride):
 
 
 def _bottleneck(channels, stride):
-  """As `_basic`."""
   return (channels, 1, 1), (channels, 3, stride), (4 * channels, 1, 1)
 
 

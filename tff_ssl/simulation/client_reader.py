@@ -172,7 +172,6 @@ def compose_with_reader(
 def _by_index(
   reader: compat.Computation, client_ids: Sequence[str] | None
 ) -> compat.Computation:
-  """Returns a reader that takes a client's index."""
   takes_ids = reader.type_signature.parameter.dtype == np.str_
   if takes_ids != (client_ids is not None):
     raise TypeError(
@@ -242,7 +241,6 @@ def _key_fields(data_type: compat.Type) -> tuple[str, ...]:
 
 
 def _keys_type(data_type: compat.Type) -> compat.FederatedType:
-  """Returns the type of the keys of clients with such data."""
   key_type = compat.TensorType(np.int32, [len(_key_fields(data_type))])
   return compat.FederatedType(key_type, compat.CLIENTS)
 

@@ -316,7 +316,6 @@ def _run_at_clients(stage: _Stage, scope: dict, call: Call) -> None:
 
 
 def _references(block) -> set[str]:
-  """Returns the names that a block and its parts refer to."""
   found, todo = set(), [block]
   while todo:
     one = todo.pop()

@@ -207,7 +207,6 @@ def _as_wired(local_update, wiring, data_spec, initial):
 
 
 def _initial_state(initial_hparams, at_server):
-  """Returns the state of the client work before the first round."""
   state = collections.OrderedDict(hparams=initial_hparams())
   for memory in at_server:
     if memory.field in state:
@@ -308,7 +307,6 @@ def _unless_too_few(metrics, counts, min_clients: int):
 
 @tf.function(autograph=False)
 def _total(numerator_and_denominator):
-  """Finalizes a sum."""
   return numerator_and_denominator[0]
 
 

@@ -380,7 +380,6 @@ def some(names: Sequence[str], most: int = 5) -> str:
 
 
 def _title(kind, data_dir, labels) -> str:
-  """Returns what the data are, and how many."""
   sizes = [f'{len(labels[name]):,} {name}' for name in SPLITS if name in labels]
   folder = os.path.basename(os.path.abspath(data_dir))
   title = (

@@ -437,7 +437,6 @@ def _read_parquet(path: str):
 
 
 def _of_arrow(path: str, name: str, column) -> np.ndarray | pa.DictionaryArray:
-  """Returns a column of a Parquet file."""
   kind = column.type
   if pa.types.is_dictionary(kind):
     column = column.cast(kind.value_type)
