@@ -15,7 +15,7 @@ _MAY_IMPORT = {
   'tff_ssl': set(),
   'datasets': {'tff_ssl'},
   'experiments': {'tff_ssl', 'datasets'},
-  'tools': {'tff_ssl', 'datasets', 'experiments', 'tests'},
+  'tools': {'tff_ssl', 'datasets', 'experiments'},
 }
 _OWN_PACKAGES = {*_MAY_IMPORT, 'benchmarks', 'examples', 'tutorials', 'tests'}
 

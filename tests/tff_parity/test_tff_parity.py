@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.tff_parity import builders, cases, groups
-from tools import tff_tests
+from tests.tff_parity import builders, cases, groups, page
 
 # What a builder refuses at once.
 _CHEAP = (
@@ -36,9 +35,9 @@ def test_a_case_ends_as_the_page_says(name):
   case = groups.CASES[name]
   ended = cases.outcome(case)
   assert ended.lower().startswith(case.end.kind)
-  assert tff_tests.row(case, ended) in (
-    tff_tests.PAGE.read_text('utf-8').splitlines()
-  ), f'docs/reference/tff_tests.md is stale: run {tff_tests.COMMAND}'
+  assert page.row(case, ended) in (page.PAGE.read_text('utf-8').splitlines()), (
+    f'docs/reference/tff_tests.md is stale: run {page.COMMAND}'
+  )
 
 
 _STOP = ValueError, 'no model'
@@ -123,24 +122,24 @@ def test_a_case_that_ends_otherwise_fails(run, kind, stop, error):
 
 
 def test_a_failed_case_leaves_the_page(tmp_path, monkeypatch, capsys):
-  monkeypatch.setattr(tff_tests, 'PAGE', tmp_path / 'page.md')
+  monkeypatch.setattr(page, 'PAGE', tmp_path / 'page.md')
   monkeypatch.setattr(
     groups,
     'CASES',
     {'a.ends': _case(ends, 'passes'), 'a.stops': _case(stops, 'passes')},
   )
-  assert tff_tests.main(['--write']) == 1
+  assert page.main(['--write']) == 1
   assert capsys.readouterr().out.splitlines() == [
     'a.ends: Passes. A remark.',
     'a.stops: FAILED: ValueError: no model for ours. And more.',
     'passes: 2, refused: 0, taken: 0, no counterpart: 0, does not hold: 0. '
     'Of these failed: 1.',
   ]
-  assert not tff_tests.PAGE.exists()
+  assert not page.PAGE.exists()
 
 
 def test_every_case_has_a_row():
-  text = tff_tests.text(dict.fromkeys(groups.CASES, 'a | b'))
+  text = page.text(dict.fromkeys(groups.CASES, 'a | b'))
   assert text.count('| a \\| b |') == len(groups.CASES)
   for case in groups.CASES.values():
     assert f'| `{case.source}` | {case.about} | a \\| b |' in text

@@ -1,7 +1,7 @@
 """Runs TFF's tests with our builders, and writes the page of how each ends.
 
-python -m tools.tff_tests            # runs the cases of tests/tff_parity/
-python -m tools.tff_tests --write    # writes the page, if all end as they must
+python -m tests.tff_parity.page            # runs the cases of this folder
+python -m tests.tff_parity.page --write    # writes the page, if all end so
 """
 
 import argparse
@@ -10,16 +10,12 @@ import logging
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from etils import epy
-
 import tff_ssl
 from experiments.config import command_line
+from tests.tff_parity import cases, groups
 
-with epy.lazy_imports():
-  from tests.tff_parity import cases, groups
-
-PAGE = pathlib.Path(__file__).parents[1] / 'docs/reference/tff_tests.md'
-COMMAND = 'python -m tools.tff_tests --write'
+PAGE = pathlib.Path(__file__).parents[2] / 'docs/reference/tff_tests.md'
+COMMAND = 'python -m tests.tff_parity.page --write'
 _MEANINGS = {
   'passes': 'what the test asserts holds here',
   'refused': 'the builder stops with a message',
@@ -29,7 +25,7 @@ _MEANINGS = {
 }
 
 
-def row(case: 'cases.Case', ended: str) -> str:
+def row(case: cases.Case, ended: str) -> str:
   """Returns the row of a case, given how it ended."""
   cells = (f'`{case.source}`', case.about, ended)
   escaped = [cell.replace('|', '\\|') for cell in cells]
@@ -69,7 +65,7 @@ def _summary() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Runs the command; returns 1 if a case ends otherwise than it must."""
-  parser = argparse.ArgumentParser(prog='python -m tools.tff_tests')
+  parser = argparse.ArgumentParser(prog='python -m tests.tff_parity.page')
   parser.add_argument('--write', action='store_true', help='write the page')
   write = parser.parse_args(arguments).write
   logging.getLogger('tensorflow').setLevel(logging.CRITICAL)
