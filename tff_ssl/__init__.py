@@ -44,7 +44,6 @@ _MODULE_OF = {
   'check_class_priors': 'common.prior_checks',
   'condition_number': 'common.prior_checks',
   'ImageViews': 'augmentation',
-  'InputViews': 'augmentation',
   'PlainViews': 'augmentation',
   'TokenViews': 'augmentation',
   'VectorViews': 'augmentation',

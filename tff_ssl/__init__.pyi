@@ -36,7 +36,6 @@ from tff_ssl.algorithms.semifl import build_semifl as build_semifl
 from tff_ssl.algorithms.set_baselines import build_fedllp as build_fedllp
 from tff_ssl.algorithms.set_baselines import build_fedpl as build_fedpl
 from tff_ssl.augmentation import ImageViews as ImageViews
-from tff_ssl.augmentation import InputViews as InputViews
 from tff_ssl.augmentation import PlainViews as PlainViews
 from tff_ssl.augmentation import TokenViews as TokenViews
 from tff_ssl.augmentation import VectorViews as VectorViews

@@ -194,34 +194,6 @@ def test_the_order_of_names_does_not_matter():
   assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_each_input_has_its_views():
-  views = tff_ssl.InputViews(
-    {
-      'left': tff_ssl.VectorViews((0.5,) * 24, (2.0,) * 24, noise=0.1),
-      'right': tff_ssl.PlainViews(),
-    }
-  )
-  seed, x = tf.constant([1, 2]), _split(_X[:6])
-  plain = views.plain(x)
-  np.testing.assert_allclose(plain['left'], (x['left'] - 0.5) / 2, atol=1e-6)
-  np.testing.assert_array_equal(plain['right'], x['right'])
-  for view in (views.weak, views.strong):
-    found, again = view(x, seed), view(dict(reversed(x.items())), seed)
-    assert list(found) == list(_NAMES)
-    assert np.abs(found['left'] - plain['left']).max() > 0.01
-    np.testing.assert_array_equal(found['right'], x['right'])
-    np.testing.assert_array_equal(found['left'], again['left'])
-  # The same views draw otherwise for another input.
-  same = tff_ssl.VectorViews((0.0,) * 4, (1.0,) * 4)
-  found = tff_ssl.InputViews({'a': same, 'b': same}).weak(
-    {'a': tf.zeros([3, 4]), 'b': tf.zeros([3, 4])}, seed
-  )
-  assert np.abs(found['a'] - found['b']).min() > 0
-  for wrong in ({'left': x['left']}, x['left']):
-    with pytest.raises(ValueError, match="of the inputs .'left', 'right'."):
-      views.plain(wrong)
-
-
 @pytest.mark.parametrize(
   'names, message',
   [

@@ -6,7 +6,6 @@ from tff_ssl.augmentation.image_views import (
   rand_augment_views,
 )
 from tff_ssl.augmentation.views import (
-  InputViews,
   PlainViews,
   TokenViews,
   VectorViews,
@@ -14,7 +13,6 @@ from tff_ssl.augmentation.views import (
 
 __all__ = [
   'ImageViews',
-  'InputViews',
   'PlainViews',
   'TokenViews',
   'VectorViews',
