@@ -71,8 +71,8 @@ _NO_NAMES = (
   *('chosen', 'defaults', 'effective', 'flagfile', 'labels_decide', 'origins'),
   *('recommendation', 'replaced', 'undefok', 'used'),
 )
-# The names of processes and data sets are parts of folders' names.
-_FOLDER_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]*')
+# The names of processes, data sets and rows are parts of folders' names.
+FOLDER_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]*')
 
 
 class Row(NamedTuple):
@@ -162,7 +162,7 @@ def find(flag: str, name: str) -> Any:
   if name in registry:
     return choice
   given = f'--{flag}={name}: its name {choice.name!r}'
-  if not _FOLDER_NAME.fullmatch(str(choice.name)):
+  if not FOLDER_NAME.fullmatch(str(choice.name)):
     raise UsageError(
       f"{given} cannot be a part of a folder's name: write it with letters, "
       'digits, "_", "-" and ".", a letter or digit first.'

@@ -60,7 +60,6 @@ _SAME_AS = 'same_as='
 _COMMON = 'common'
 _LONGEST_CELL = 10_000
 _FLAG = re.compile(r'--(\w+)=(.*)', re.DOTALL)
-_ROW_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]*')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -318,7 +317,7 @@ def _split(name, text) -> list[str]:
 
 
 def _read_row(table, line, common) -> Recipe:
-  if not _ROW_NAME.fullmatch(line['row']):
+  if not catalogue.FOLDER_NAME.fullmatch(line['row']):
     raise UsageError(
       f'The row {line["row"]!r} of {table} cannot name a folder: use letters, '
       'digits, "_", "-" and ".".'
@@ -354,7 +353,7 @@ def _resolved(recipe, read) -> Recipe:
   """Returns a row that names another, with what it has from that."""
   table, _, row = recipe.same_as.rpartition(':')
   given = f'{recipe.name}: flags={_SAME_AS + recipe.same_as!r}'
-  if not table or not _ROW_NAME.fullmatch(row):
+  if not table or not catalogue.FOLDER_NAME.fullmatch(row):
     raise UsageError(
       f'{given} must be {_SAME_AS}TABLE:ROW, and behind it nothing or flags.'
     )

@@ -24,6 +24,7 @@ from tff_ssl.simulation import contexts
 from tff_ssl.templates import (
   composition,
   finalizers,
+  helper_clients,
   memories,
   server_training,
 )
@@ -332,6 +333,13 @@ CONTROLS = {
     [at(memories, 'if_finite', lambda new, old: new)],
     _LOST,
     process='scaffold',
+    behind=_FOUND,
+  ),
+  'the helpers of fedmatch': Control(
+    'nan_pixels',
+    [at(helper_clients, 'if_finite', lambda new, old: new)],
+    _LOST,
+    process='fedmatch',
     behind=_FOUND,
   ),
   # Numbers that are finite, whatever their norm.
