@@ -14,6 +14,7 @@ from datasets.partition import (
   client_labels,
   native_partition,
   u_sets,
+  unknown_classes,
 )
 from datasets.partition.assignment import (
   SEED,
@@ -54,6 +55,8 @@ SETTINGS: tuple[Setting, ...] = (
   client_labels.MASK,
   SHARED_FRACTION,
   client_labels.SHARED_SHARE,
+  unknown_classes.UNKNOWN_CLASSES,
+  unknown_classes.UNKNOWN_SHARE,
 )
 
 # The digest of a partition covers its arguments, and a run is resumed only with
@@ -134,6 +137,7 @@ def build(
   mask_ratio: float | None = None,
   shared_fraction: float | None = None,
   shared_share: float | None = None,
+  unknown_share: float | None = None,
   **settings: Any,
 ) -> Partition:
   """Splits a source's training examples between a server and clients.
@@ -146,6 +150,7 @@ def build(
     mask_ratio: `None`, no mask, is not among `arguments`, so that partitions
       without a mask keep their digest.
     shared_fraction: Given if clients share examples, as `shared_share`.
+    unknown_share: Given if the source is one of `unknown_classes.take_out`.
     **settings: The arguments of the partition's function, or `None`, by name.
   """
   spec = PARTITIONS.find(name)
@@ -153,7 +158,10 @@ def build(
   SEED.check(seed)
   seed = int(seed)
   pool = dataclasses.replace(source, server=None)
-  _check_source(spec, source, own)
+  if unknown_share is not None:
+    is_known = source.train.labels != UNKNOWN
+    pool = dataclasses.replace(pool, train=source.train.part(is_known))
+  _check_source(spec, pool, own)
   _check_labels(
     *(spec, source, server_examples, labelled_examples),
     *(mask_ratio, shared_fraction, settings),
@@ -197,6 +205,15 @@ def build(
     held = client_labels.share_server_set(held, shared_share, seed)
     arguments['shared_fraction'] = float(shared_fraction)
     arguments['shared_share'] = float(shared_share)
+  if unknown_share is not None:
+    if spec.needs_client_ids or spec.in_sets:
+      raise ValueError(
+        f'unknown_share={unknown_share} does not fit partition {spec.name!r}, '
+        'which does not deal single examples: choose --partition=r.'
+      )
+    unknown = np.flatnonzero(~is_known)
+    held = unknown_classes.deal(held, unknown, unknown_share, seed)
+    arguments['unknown_share'] = float(unknown_share)
   return Partition(
     **vars(held),
     name=name,

@@ -90,7 +90,7 @@ def cut(source: Source, seed: int) -> Source:
     *(labels, train.labels),
     f'{source.name}: choose another seed or split={OWN!r}',
   )
-  return _changed(
+  return changed(
     source,
     f'{CUT}-seed{seed}',
     f'cut anew by the seed: {len(train.labels):,} train, {num_validation:,} '
@@ -101,13 +101,13 @@ def cut(source: Source, seed: int) -> Source:
   )
 
 
-def _changed(source: Source, version: str, note: str, **splits) -> Source:
+def changed(source: Source, version: str, note: str, **fields) -> Source:
   """Returns a source with other splits, which its version and title say."""
   return dataclasses.replace(
     source,
     version=f'{source.version}-{version}',
     title=f'{source.title}; {note}',
-    **splits,
+    **fields,
   )
 
 
@@ -146,7 +146,7 @@ def hold_out(source: Source) -> Source:
     f'{source.name}, which is sorted by class: choose split={CUT!r}',
   )
   images = source.train.examples
-  return _changed(
+  return changed(
     source,
     HELD_OUT,
     f'the last {len(labels) - kept:,} training examples are for validation',
@@ -172,7 +172,7 @@ def with_uniform_test(source: Source, seed: int) -> Source:
       generator(Purpose.SPLIT, seed),
     )
   )
-  return _changed(
+  return changed(
     source,
     f'uniform-seed{seed}',
     f'{counts.min():,} test examples of each class',
@@ -207,7 +207,7 @@ def hold_out_per_client(source: Source, seed: int) -> Source:
     *(train.labels, train.labels[~held]),
     f'{source.name}: choose another seed or split={OWN!r}',
   )
-  return _changed(
+  return changed(
     source,
     f'{PER_CLIENT}-seed{seed}',
     f'{held.sum():,} of the training examples, a tenth of those of each '

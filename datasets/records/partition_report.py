@@ -105,7 +105,24 @@ def lines(source: Source, partition: Partition) -> list[str]:
     said += _server_labels(source, partition)
   if partition.held_out_client_names:
     said.append(_held_out(source, partition))
+  if 'unknown_share' in partition.arguments:
+    said.append(_unknown(source, partition))
   return said
+
+
+def _unknown(source, partition) -> str:
+  """Says how many examples are of classes that the server does not have."""
+  is_unknown = source.training.labels[partition.examples] == UNKNOWN
+  of_clients = np.bincount(
+    partition.owners, is_unknown, minlength=partition.num_clients
+  )
+  shares = of_clients / np.maximum(partition.client_sizes, 1)
+  return (
+    f"{is_unknown.sum():,} of the clients' {is_unknown.size:,} examples, "
+    f'{shares.min():.0%} to {shares.max():.0%} of those of a client, are of '
+    'classes that the server does not have (--unknown_classes); no accuracy '
+    'counts them.'
+  )
 
 
 def unused_of_held_out(source: Source, partition: Partition) -> int:

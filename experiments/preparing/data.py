@@ -15,7 +15,13 @@ from collections.abc import Iterable
 import numpy as np
 from etils import epy
 
-from datasets.partition import client_labels, label_folds, partitions, resplit
+from datasets.partition import (
+  client_labels,
+  label_folds,
+  partitions,
+  resplit,
+  unknown_classes,
+)
 from datasets.partition.assignment import Partition
 from datasets.sources import catalogue
 from datasets.sources.own import tables
@@ -113,6 +119,7 @@ def _split(settings) -> Source:
   """Returns the data set, split as the run asks for."""
   source = read(settings)
   source = resplit.resplit(source, settings.split, settings.seed)
+  source = unknown_classes.take_out(source, settings.unknown_classes)
   for name in ('server_examples', 'labelled_examples'):
     labels = getattr(settings, name)
     is_given = name == 'server_examples' and source.server
@@ -170,6 +177,7 @@ def _partition(settings, source) -> tuple[Partition, str]:
     mask_ratio=settings.mask_ratio if is_fixed else None,
     shared_fraction=settings.shared_fraction,
     shared_share=settings.shared_share,
+    unknown_share=settings.unknown_share,
     **{
       name: getattr(settings, name)
       for name in settings.chosen['partition'].setting_names

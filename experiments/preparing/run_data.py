@@ -69,10 +69,16 @@ class RunData:
       number of clients that train on one kind of examples alone.
     - `label_mismatch_...`: of `partition_report.mismatch_of`, over the clients.
     - those of `partition_report.describe_sets`, where examples lie in sets.
+    - `unknown_class_examples`: those of the clients whose class is none of the
+      server's, where `unknown_classes` makes some unknown.
     """
     summary = partition_report.summary(self.counts, self.partition.client_sizes)
     if self.partition.in_sets:
       summary.update(partition_report.describe_sets(self.partition))
+    if 'unknown_share' in self.partition.arguments:
+      summary['unknown_class_examples'] = (
+        summary['examples'] - summary['examples_of_known_class']
+      )
     summary['server_examples'] = len(self.partition.server_indices)
     seen = split_manifest.known_to_clients(self.partition, self.labels_at)
     summary['labelled_client_examples'] = len(seen)

@@ -46,6 +46,7 @@ class Purpose(enum.IntEnum):
   SHARED_EXAMPLES = _OF_DATA + 13
   MEASURED_EXAMPLES = _OF_DATA + 14
   LABEL_FOLDS = _OF_DATA + 15
+  UNKNOWN_CLASSES = _OF_DATA + 16
   # Who takes part in a round, and what goes wrong there.
   PARTICIPANTS = 0x5A3B
   GROUPS = 0x5A3C

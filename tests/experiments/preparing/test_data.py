@@ -192,6 +192,29 @@ def test_a_fold_of_the_labels_is_for_validation(prepare):
     assert whole.store.key != cut.store.key
 
 
+def test_examples_of_unknown_classes_are_counted(prepare):
+  given = {'server_examples': 20, 'unknown_classes': 5}
+  run = prepare(**SIX, **given, unknown_share=0.5)
+  digits = sklearn_datasets.load_digits().target
+  facts = run.describe()
+  unknown, known = (
+    facts[name]
+    for name in ('unknown_class_examples', 'examples_of_known_class')
+  )
+  assert unknown == known == facts['examples'] / 2
+  assert known + 20 == facts['training_labels']
+  # The split into training and test is stratified: a fifth of the known ones.
+  assert facts['training_labels'] + facts['test_examples'] == sum(digits < 5)
+  assert (facts['classes'], run.source.num_classes) == (5, 5)
+  assert (run.source.training.labels[run.hidden_from_clients] >= 0).all()
+  (said,) = (
+    x for x in description.lines_of_data(run) if f'{unknown:,} of' in x
+  )
+  assert "of the clients' 1,402 examples, 50% to 50%" in said
+  whole = prepare(**SIX)
+  assert 'unknown_class_examples' not in whole.describe()
+
+
 def test_native_clients_give_validation_examples(prepare, half_labelled):
   own, cut = (
     prepare('fedlabel', **half_labelled, mask_ratio=0.0, **split)
