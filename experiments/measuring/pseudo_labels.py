@@ -54,6 +54,7 @@ def selection_of(settings):
     threshold=settings.threshold,
     rule=rule,
     min_confidence=settings.min_confidence or 0.0,
+    max_energy=settings.max_energy,
   )
 
 

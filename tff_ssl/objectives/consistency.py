@@ -92,15 +92,16 @@ class ConsistencyRegularization(Checked):
       inference, as in SemiFL (Diao et al., arXiv 2106.01432), so that a client
       cannot confirm its own mistakes within a round.
     pseudo_label_rule: Which pseudo-labels count: 'fixed', those from the
-      threshold on; 'self_adaptive', 'client_adaptive' (of a received teacher)
-      or 'gaussian', to which the threshold is nothing
+      threshold on; 'self_adaptive', 'client_adaptive' (of a received teacher),
+      'gaussian' or 'energy', to which the threshold is nothing
       (`tff_ssl.objectives.selection`).
-    min_confidence: By the latter three, the confidence below which no
+    min_confidence: By the latter four, the confidence below which no
       pseudo-label counts.
     sharpness_radius: rho of `tff_ssl.SharpnessAwareConsistency`, whose second
       loss comes beside this one where rho is above 0 (of a received teacher).
       S are the examples whose pseudo-label counts, n the whole minibatch.
     sharpness_threshold: Its c.
+    max_energy: By 'energy', the energy above which no pseudo-label counts.
   """
 
   views: protocols.Views
@@ -111,6 +112,7 @@ class ConsistencyRegularization(Checked):
   min_confidence: float = 0.0
   sharpness_radius: float = 0.0
   sharpness_threshold: float = 0.95
+  max_energy: float = -5.0
 
   settings = (
     *(*SELECTION, VIEWS_FORWARD, TEACHER),
@@ -188,6 +190,7 @@ class ConsistencyRegularization(Checked):
       self.pseudo_label_rule,
       self.min_confidence,
       thresholds,
+      self.max_energy,
     )
 
 

@@ -12,7 +12,14 @@ client_adaptive the same, with mu and p over all examples of the client, by the
 gaussian        1                       if max q >= mu SoftMatch, Eqs. 5 to 7
                 exp(-(max q - mu)^2 / (2 s^2))    else
                 s^2 the unbiased variance of max q over B
+energy          1[-log sum_c exp f(c) <= E]            Liu et al., T = 1
+                f the logits whose softmax is q
 ```
+
+The energy is to tell examples of no class of the model, which q must give to
+some class (Liu et al., Energy-based Out-of-distribution Detection, arXiv
+2010.03759, Section 3). E is on the scale of the logits, which grows while a
+model trains.
 
 By any of the adaptive rules some examples always count, also those of a
 model that knows nothing yet. `min_confidence` is a floor: below it no example
@@ -30,7 +37,7 @@ from __future__ import annotations
 
 from etils import epy
 
-from tff_ssl.common.setting import Setting, unless
+from tff_ssl.common.setting import Setting, only_with, unless
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -50,6 +57,7 @@ THRESHOLD = Setting(
     unless('pseudo_label_rule', 'self_adaptive', 'finds its own thresholds'),
     unless('pseudo_label_rule', 'client_adaptive', 'finds its own thresholds'),
     unless('pseudo_label_rule', 'gaussian', 'weighs by the mean confidence'),
+    unless('pseudo_label_rule', 'energy', 'has `max_energy`'),
     unless('experts', 'truth', 'asks no model'),
   ),
 )
@@ -59,20 +67,29 @@ PSEUDO_LABEL_RULE = Setting(
   'Which pseudo-labels count: those from the threshold on (fixed); from the '
   "minibatch's mean confidence on, less for rare classes (self_adaptive, "
   "FreeMatch), or the same by all of a client's examples (client_adaptive, "
-  '(FL)^2, with `teacher=received`); or all, the less the further below that '
-  'mean (gaussian, SoftMatch).',
-  choices=('fixed', 'self_adaptive', 'client_adaptive', 'gaussian'),
+  '(FL)^2, with `teacher=received`); all, the less the further below that '
+  'mean (gaussian, SoftMatch); or those of low energy (energy), where some '
+  'examples may be of no class.',
+  choices=('fixed', 'self_adaptive', 'client_adaptive', 'gaussian', 'energy'),
 )
 MIN_CONFIDENCE = Setting(
   'min_confidence',
   float,
-  'By an adaptive rule, the confidence below which no example counts, in [0, '
-  '1]; 0 in the papers.',
+  'By a rule that is not fixed, the confidence below which no example counts, '
+  'in [0, 1]; 0 in the papers.',
   at_least=0,
   at_most=1,
   used_when=(unless('pseudo_label_rule', 'fixed', 'has `threshold`'),),
 )
-SELECTION = (THRESHOLD, PSEUDO_LABEL_RULE, MIN_CONFIDENCE)
+MAX_ENERGY = Setting(
+  'max_energy',
+  float,
+  'The energy, minus the logarithm of the sum of exp(logit), above which no '
+  'example counts. Choose it by the column server_mask_rate of metrics.csv: '
+  "the share of the server's own labelled examples that it lets pass.",
+  used_when=(only_with('pseudo_label_rule', 'energy'),),
+)
+SELECTION = (THRESHOLD, PSEUDO_LABEL_RULE, MIN_CONFIDENCE, MAX_ENERGY)
 
 # A mean of equal numbers may be rounded above them.
 _ROUNDING = 1e-6
@@ -84,28 +101,35 @@ def pseudo_labels(
   rule: str = 'fixed',
   min_confidence: float = 0.0,
   thresholds: tf.Tensor | None = None,
+  max_energy: float = 0.0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """Returns pseudo-labels and their weights; no gradient flows through.
 
   Args:
     logits: The teacher's, `float [n, d]`.
     threshold: tau of the rule 'fixed'; above 1 nothing passes.
-    rule: 'fixed', 'self_adaptive', 'client_adaptive' or 'gaussian'.
-    min_confidence: max q from which an example can count by an adaptive rule.
+    rule: 'fixed', 'self_adaptive', 'client_adaptive', 'gaussian' or 'energy'.
+    min_confidence: max q from which an example can count by the rules but
+      'fixed'.
     thresholds: Of 'client_adaptive', `float32 [d]`, the `class_thresholds` of
       all of the client's examples; by default those of the given ones.
+    max_energy: E of the rule 'energy'.
 
   Returns:
     Labels `int32 [n]` and weights `float32 [n]`, between 0 and 1.
   """
   PSEUDO_LABEL_RULE.check(rule)
   losses.check_logits(logits)
-  probabilities = tf.nn.softmax(tf.cast(tf.stop_gradient(logits), tf.float32))
+  logits = tf.cast(tf.stop_gradient(logits), tf.float32)
+  probabilities = tf.nn.softmax(logits)
   labels = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
   confidence = tf.reduce_max(probabilities, axis=-1)
   if rule == 'fixed':
     return labels, tf.cast(confidence >= threshold, tf.float32)
   sure = tf.cast(confidence >= min_confidence, tf.float32)
+  if rule == 'energy':
+    energy = -tf.reduce_logsumexp(logits, axis=-1)
+    return labels, sure * tf.cast(energy <= max_energy, tf.float32)
   if rule != 'gaussian':
     if thresholds is None:
       thresholds = class_thresholds(probabilities)

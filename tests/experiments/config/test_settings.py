@@ -112,7 +112,7 @@ def test_every_process_runs_on_its_defaults(make):
     # clients weigh the same.
     assert unused <= {
       *('proximal_strength', 'test_prior', 'class_weights'),
-      *('threshold', 'min_confidence'),
+      *('threshold', 'min_confidence', 'max_energy'),
       *('sharpness_radius', 'sharpness_threshold'),
       *('bn_statistics', 'local_steps', 'local_epochs', 'mask'),
       *('labelled_batch_probability', 'unlabelled_steps'),

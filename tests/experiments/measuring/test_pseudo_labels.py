@@ -141,7 +141,7 @@ def test_a_model_that_is_sure_of_nothing():
 
 
 def _settings(**given):
-  names = ('threshold', 'pseudo_label_rule', 'min_confidence')
+  names = ('threshold', 'pseudo_label_rule', 'min_confidence', 'max_energy')
   return types.SimpleNamespace(**{**dict.fromkeys(names), **given})
 
 
@@ -152,6 +152,7 @@ def test_examples_are_selected_as_by_the_clients():
     {'pseudo_label_rule': 'self_adaptive', 'min_confidence': 0.7},
     {'pseudo_label_rule': 'gaussian', 'threshold': 0.9},
     {'pseudo_label_rule': 'client_adaptive'},
+    {'pseudo_label_rule': 'energy', 'max_energy': -3.0},
   ):
     clients = objectives.ConsistencyRegularization(
       None, teacher='received', **given

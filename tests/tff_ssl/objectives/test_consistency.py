@@ -433,6 +433,78 @@ class TestClientAdaptive:
     assert_close(found, [2 * part for part in expected], atol=1e-6)
 
 
+class TestEnergy:
+  """Examples of high energy by the received model, in a client's training."""
+
+  rng = np.random.default_rng(2)
+  x = np.float32(rng.normal(size=(24, 4)))
+  start, received = map(_linear, rng.normal(0, 2, size=(2, 4, 3)))
+
+  def trainer(self, batch_size=4, **rule):
+    """Returns the function from a client's examples to its new weights."""
+    training = local_training.LocalTraining(
+      softmax_regression.model(4, 3),
+      objectives.ConsistencyRegularization(
+        views.PlainViews(), teacher='received', **rule
+      ),
+      plans.TrainingPlan(
+        tff.learning.optimizers.build_sgdm(0.1),
+        batch_size=batch_size,
+        epochs=1,
+      ),
+    )
+    start, anchors = (
+      tf.nest.map_structure(tf.constant, weights)
+      for weights in (self.start, self.received)
+    )
+
+    @tf.function(autograph=False)
+    def train(x):
+      return training.run(
+        start,
+        collections.OrderedDict(x=x, y=tf.fill([24], -1)),
+        seed=_SEED,
+        round_num=tf.constant(0),
+        anchors=anchors,
+      ).weights.trainable
+
+    return lambda x: np.concatenate([np.ravel(w) for w in train(x)])
+
+  def by_hand(self):
+    """Returns pseudo-labels, and which of them count."""
+    logits = self.x @ self.received.trainable[0]
+    kept = -scipy.special.logsumexp(logits, axis=1) <= -2
+    assert 4 < kept.sum() < 20
+    return logits.argmax(1), kept
+
+  def test_a_step_is_numpys(self):
+    guesses, kept = self.by_hand()
+    train = self.trainer(24, pseudo_label_rule='energy', max_energy=-2.0)
+    expected = softmax_regression.step(
+      self.start.trainable, self.x, guesses, 0.1, kept
+    )
+    np.testing.assert_allclose(
+      train(self.x), np.concatenate([*map(np.ravel, expected)]), atol=1e-6
+    )
+
+  def test_what_is_removed_has_no_influence(self):
+    removed = ~self.by_hand()[1]
+    other = self.x.copy()
+    other[removed] *= -0.01  # Of still higher energy.
+    train = self.trainer(pseudo_label_rule='energy', max_energy=-2.0)
+    np.testing.assert_array_equal(train(self.x), train(other))
+    # Another rule would train on some of them.
+    found = softmax_regression.probabilities(self.received.trainable, self.x)
+    assert found[removed].max() > 0.8
+
+  def test_without_a_bound_it_is_the_fixed_rule(self):
+    unbounded = self.trainer(
+      pseudo_label_rule='energy', min_confidence=0.5, max_energy=1e9
+    )
+    fixed = self.trainer(threshold=0.5)
+    np.testing.assert_array_equal(unbounded(self.x), fixed(self.x))
+
+
 @pytest.mark.parametrize(
   'option',
   [{'pseudo_label_rule': 'client_adaptive'}, {'sharpness_radius': 0.1}],

@@ -94,6 +94,25 @@ def test_client_adaptive_takes_the_thresholds_of_all_examples():
   )
 
 
+def test_energy_is_that_of_liu_et_al():
+  """E(x) = -log sum exp f(x); a high one is rejected (arXiv 2010.03759)."""
+  energy = -scipy.special.logsumexp(_LOGITS, axis=1)
+  _, confidence, _ = _by_hand()
+  logits = tf.constant(_LOGITS, tf.float32)
+  for floor in (0.0, 0.8):
+    _, weights = selection.pseudo_labels(
+      logits, 2.0, 'energy', floor, max_energy=-3.0
+    )
+    expected = (energy <= -3) & (confidence >= floor)
+    np.testing.assert_array_equal(weights, expected)
+    assert 0 < sum(expected) < len(expected)
+  # Probabilities do not tell it: more on all logits is another energy.
+  _, more = selection.pseudo_labels(
+    logits + 9.0, 2.0, 'energy', max_energy=-3.0
+  )
+  np.testing.assert_array_equal(more, 1)
+
+
 @pytest.mark.parametrize('rule', ['self_adaptive', 'gaussian'])
 @pytest.mark.parametrize('size', [1, 3, 7, 10, 64])
 def test_examples_that_are_alike_all_count(rule, size):
