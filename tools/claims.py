@@ -52,7 +52,8 @@ class Claim:
       files has that name, too.
     control: The run that it is compared with, likewise.
     published: TABLE:ROW of the recipes that have the published figures of
-      `system` and `control`; empty where there are none.
+      `system` and `control`, or these figures where no recipe has them; empty
+      where there are none.
     expects: `above`, or `level` for "hardly differs".
     longer: FILE:RUN of a longer run of `system`, of `control` or of both, where
       there is one: a rate that falls with the rounds ends the gain of a shorter
@@ -69,7 +70,7 @@ class Claim:
   curves: Sequence[str] = ()
   system: str = ''
   control: str = ''
-  published: Sequence[str] = ()
+  published: Sequence[str | float] = ()
   expects: str = 'above'
   longer: Mapping[str, str] = dataclasses.field(default_factory=dict)
   in_published_setting: bool = False
@@ -115,7 +116,7 @@ def load() -> tuple[Mapping[str, Mapping[str, str]], Sequence[Claim]]:
     if len(claim.published) not in (0, 2):
       raise ValueError(
         f'{path}: claims.{key}: published={claim.published} must name the rows '
-        'of system and control, or nothing.'
+        'of system and control, give their figures, or be empty.'
       )
     claims.append(claim)
   return content['papers'], claims
@@ -243,7 +244,7 @@ def page() -> str:
   """Returns the page of all claims."""
   papers, claims = load()
   figures = {claim.key: measure(claim) for claim in claims}
-  lines = ['# Do the methods work? The claims of the four papers', '']
+  lines = ['# Do the methods work? The claims of the papers', '']
   for key, paper in papers.items():
     lines.append(f'- {_answer(key, paper["answer"], figures)}')
   lines += [
@@ -283,7 +284,10 @@ def _answer(
 
 
 def _row(claim: Claim, figures: Figures | None) -> Sequence[Any]:
-  published = [stored_results.published(row) for row in claim.published]
+  published = [
+    stored_results.published(row) if isinstance(row, str) else row
+    for row in claim.published
+  ]
   ours = lead = seeds_of_both = ''
   if figures is not None:
     ours = ', '.join(map(share, (figures.system, figures.control)))

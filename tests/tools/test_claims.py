@@ -149,6 +149,9 @@ def test_a_page(folder):
   difference = '| .650, .550 | +.100 (+.050 to +.150) |'
   for cells in ('gain.md', difference, '| digits | 3 | **holds** |'):
     assert cells in row
+  told = TOML.replace('page =', 'published = [0.7, 0.6]\npage =')
+  (folder / 'claims.toml').write_text(told)
+  assert '| .700, .600 | .650, .550 |' in claims.page()
 
 
 @pytest.mark.parametrize(
