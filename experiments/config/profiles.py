@@ -18,28 +18,32 @@ _OF_FEDUL_IN_MINIBATCHES = {
   name: {**values, 'batch_size': 128} for name, values in _OF_FEDUL.items()
 }
 # FedLabel's Table 2 hides more where the clients are hospitals.
-_OF_FEDLABEL = dict.fromkeys(
+_OF_HOSPITALS = dict.fromkeys(
   ('organamnist', 'bloodmnist'), {'mask_ratio': 0.95}
 )
+# Its rate suits images: an embedding's gradient is small.
+_OF_TEXTS = {'tokens': {'learning_rate': None, 'momentum': None}}
 _OF_LABEL_HUNGRY = {'emnist': {'clients_per_round': 100, 'total_rounds': 100}}
-# By process and data set, in the place of the process's own; `None` for the
-# data set's.
+# By process and data set, or form of data (`datasets/sources/forms.py`), in the
+# place of the process's own; `None` for the data set's.
 OF_BOTH: Mapping[str, Mapping[str, Values]] = {
   **dict.fromkeys(('fedllp', 'fedllp_vat'), _OF_FEDUL),
   **dict.fromkeys(('fedul', 'fedpl'), _OF_FEDUL_IN_MINIBATCHES),
+  **dict.fromkeys(('fedmatch', 'fedtrinet'), _OF_HOSPITALS),
   **dict.fromkeys(
     (
-      *('fedlabel', 'fedmatch', 'fedtrinet', 'fedavg_uda', 'fedprox_uda'),
+      *('fedlabel', 'fedavg_uda', 'fedprox_uda'),
       *('fedavg_fixmatch', 'fedprox_fixmatch'),
     ),
-    _OF_FEDLABEL,
+    {**_OF_HOSPITALS, **_OF_TEXTS},
   ),
+  **dict.fromkeys(('fedavg_fixmatch_received', 'sage'), _OF_TEXTS),
   **dict.fromkeys(('sspt', 'ssjo'), _OF_LABEL_HUNGRY),
   # The paper's own rate, which few labels need on its own data alone.
   'fsl': {'emnist': {**_OF_LABEL_HUNGRY['emnist'], 'learning_rate': 1e-3}},
   # Averaging with clients damps the steps of a server. On texts, 0.01 is too
   # low for one that is alone, too.
-  'server_only': {'text': {'learning_rate': None}},
+  'server_only': {'tokens': {'learning_rate': None}},
 }
 # Of --setting=central, by process, in the place of these.
 OF_CENTRAL = dict.fromkeys(

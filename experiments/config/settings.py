@@ -319,7 +319,8 @@ def profile(source, process, given: Values) -> tuple[Values, Values]:
   """Returns the defaults of a data set, and those of a process on it."""
   # A user's own may bring none.
   of_source = source.defaults or ({} if source.derive else OWN_EXAMPLES)
-  here = profiles.OF_BOTH.get(process.name, {}).get(given['dataset'], {})
+  of_both = profiles.OF_BOTH.get(process.name, {})
+  here = of_both.get(given['dataset'], of_both.get(source.form, {}))
   if given.get('setting') == 'central':
     here = profiles.OF_CENTRAL.get(process.name, here)
   of_process = {**process.defaults, **here}

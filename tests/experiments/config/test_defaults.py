@@ -51,6 +51,22 @@ def test_every_process_has_defaults_on_every_data_set():
 
 
 @pytest.mark.parametrize(
+  'process', ['fedavg_uda', 'fedlabel', 'sage', 'server_only']
+)
+@pytest.mark.parametrize(
+  'dataset', ['text', 'examples.package_docstrings:SPEC']
+)
+def test_texts_have_a_rate_of_their_own(process, dataset):
+  def rates(**given):
+    made = settings.make(given)
+    return made.learning_rate, made.momentum
+
+  of_texts = rates(process='fedavg', dataset=dataset)
+  assert rates(process=process, dataset=dataset) == of_texts
+  assert rates(process=process, dataset='emnist') != of_texts
+
+
+@pytest.mark.parametrize(
   'folder, name',
   [('/data/letters', '_letters'), ('/data/my letters/', '_my_letters')],
 )
