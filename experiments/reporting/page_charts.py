@@ -21,6 +21,7 @@ _UNKNOWN = '#c8c8c8'
 # More names along an axis cannot be read.
 _MOST_NAMES = 20
 _LONGEST_NAME = 14
+_BINS = 20
 # What a band has at a round, or at the last one before.
 _FIGURES = """
 const {round, mean, low, high} = bands[format].data
@@ -131,6 +132,50 @@ def client_sizes(labelled: np.ndarray, unlabelled: np.ndarray):
   chart.y_range.start = 0
   names = ('client', 'labelled', 'unlabelled')
   _add_box(chart, bars, {name: f'@{name}' for name in names})
+  return chart
+
+
+def histogram(
+  values: Mapping[str, np.ndarray], label: str, limits: tuple[float, float]
+) -> plotting.figure:
+  """Draws how many clients have a figure in each of 20 bins between limits.
+
+  Where these are whole numbers with less than 20 values, each has its own bin.
+  """
+  chart = _chart(label, 'clients')
+  low, high = limits
+  is_whole = isinstance(high, int)
+  if is_whole and high - low < _BINS:
+    edges = np.arange(low, high + 2) - 0.5
+  else:
+    edges = np.linspace(low, high, _BINS + 1)
+  if not is_whole:
+    chart.xaxis.ticker = models.BasicTicker()
+  counts = {
+    f'clients{place}': np.histogram(figures, edges)[0].astype(np.int32)
+    for place, figures in enumerate(values.values())
+  }
+  # The bars of a bin stand beside each other.
+  width = 0.9 * np.diff(edges) / len(values)
+  for place, heights in enumerate(counts.values()):
+    left = edges[:-1] + 0.05 * np.diff(edges) + place * width
+    chart.quad(
+      left='left',
+      right='right',
+      top='clients',
+      bottom=0,
+      source=models.ColumnDataSource(
+        {'left': left, 'right': left + width, 'clients': heights}
+      ),
+      color=pictures.COLOURS[place],
+    )
+  highest = max(int(heights.max()) for heights in counts.values())
+  chart.y_range = models.Range1d(*pictures.limits(0, highest))
+  _add_strips(
+    *(chart, edges, (0, highest), counts),
+    {'clients with': '@left{0.[00]} to @right{0.[00]}'}
+    | {name: f'@{column}' for name, column in zip(values, counts, strict=True)},
+  )
   return chart
 
 

@@ -84,7 +84,7 @@ class _Page:
       'pseudo_labels_by_class': self._pseudo_labels_by_class(),
       'splits': self._splits(),
       'confusions': self._confusions(),
-      'clients': _clients(self._groups),
+      'clients': self._clients(),
       'versions': _versions(self._groups),
     }
     return environment.get_template(_TEMPLATE).render(
@@ -249,6 +249,46 @@ class _Page:
       found.append(entry)
     return found
 
+  def _clients(self) -> dict[str, list[dict[str, Any]]]:
+    """Returns the histograms over clients, at most six systems in each."""
+    accuracies, invited = {}, {}
+    for group in self._groups:
+      accuracies[group.name] = _joined(
+        table.loc[table['round'] == table['round'].max(), 'accuracy']
+        for table in _tables(group, run_folder.CLIENTS)
+      )
+      invited[group.name] = _joined(
+        table['invited'] for table in _tables(group, run_folder.PARTICIPATION)
+      )
+    most = max((int(v.max()) for v in invited.values() if v.size), default=0)
+    return {
+      'accuracy': self._histograms(
+        accuracies, 'accuracy of a client on its test examples', (0.0, 1.0)
+      ),
+      'rounds': self._histograms(invited, 'rounds of a client', (0, most)),
+    }
+
+  def _histograms(self, values, label, limits) -> list[dict[str, Any]]:
+    found = []
+    for panel in self._panels:
+      shown = {g.name: values[g.name] for g in panel}
+      missing = [name for name, figures in shown.items() if not figures.size]
+      if len(missing) < len(shown):
+        chart = page_charts.histogram(shown, label, limits)
+        found.append(
+          {
+            'systems': _legend(panel, shown.keys() - missing),
+            'chart': self._add(chart),
+            'figures': _html(
+              pd.DataFrame(
+                {k: pd.Series(v).describe() for k, v in shown.items()}
+              )
+            ),
+            'missing': missing,
+          }
+        )
+    return found
+
 
 def _split_of(folder) -> tuple[str | None, Any, tuple | None]:
   """Returns the name of a run's partition, what tells the split from others.
@@ -280,30 +320,6 @@ def _tables(group, name: str, **how) -> list[pd.DataFrame]:
     for folder in group.folders
     if (folder / name).exists()
   ]
-
-
-def _clients(groups) -> dict[str, dict[str, Any]]:
-  """Returns how figures of clients are spread, over the seeds of each group."""
-  accuracies, invited = {}, {}
-  for group in groups:
-    accuracies[group.name] = _joined(
-      table.loc[table['round'] == table['round'].max(), 'accuracy']
-      for table in _tables(group, run_folder.CLIENTS)
-    )
-    invited[group.name] = _joined(
-      table['invited'] for table in _tables(group, run_folder.PARTICIPATION)
-    )
-  return {'accuracy': _spread(accuracies), 'rounds': _spread(invited)}
-
-
-def _spread(values) -> dict[str, Any]:
-  """Returns a table of the groups, and the names of those without values."""
-  known = {name: pd.Series(v) for name, v in values.items() if v.size}
-  table = pd.DataFrame({name: v.describe() for name, v in known.items()}).T
-  return {
-    'figures': _html(table) if known else None,
-    'missing': [name for name in values if name not in known],
-  }
 
 
 def _joined(columns: Iterable[pd.Series]) -> np.ndarray:

@@ -81,3 +81,23 @@ def test_colours_are_from_zero_and_a_box_has_the_counts():
   # A plain string would be read as a formula.
   label = chart.xaxis[0].major_label_overrides[0]
   assert isinstance(label, models.PlainText) and label.text == '$$p$$'
+
+
+@pytest.mark.parametrize(
+  'values, limits, counted',
+  [
+    # A bin for each of 0, 1, 2, 3.
+    ([0, 2, 2, 3], (0, 3), [1, 0, 2, 1]),
+    ([0.0, 0.04, 0.06, 1.0], (0.0, 1.0), [2, 1, *[0] * 17, 1]),
+  ],
+)
+def test_clients_are_counted(values, limits, counted):
+  systems = {'a': np.array(values), 'b': np.array(values[:1])}
+  chart = page_charts.histogram(systems, 'figure', limits)
+  first, second, strips = sources(chart, models.Quad)
+  assert first['clients'] == strips['clients0'] == counted
+  assert sum(second['clients']) == 1
+  # Bars of a bin are beside each other, in the strip that has the box.
+  np.testing.assert_allclose(first['right'], second['left'])
+  assert (np.array(strips['left']) < first['left']).all()
+  assert (np.array(second['right']) < strips['right']).all()
