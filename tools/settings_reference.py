@@ -3,10 +3,11 @@
 python -m tools.settings_reference
 
 The pages have no text of their own. To change them, change a record, the
-signature of a builder or a table of defaults.
+signature of a builder, a table of defaults or a recipe.
 """
 
 import collections
+import csv
 import pathlib
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any, TypeAlias
 from experiments.config import catalogue, command_line
 from experiments.config import settings as settings_lib
 from experiments.config.catalogue import REGISTRIES, Row
+from experiments.tables import recipes
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.common.setting import Scope, Setting
 from tools import stored_results
@@ -45,6 +47,28 @@ How to read an entry:
 
 `{COMMAND}` writes these pages from the records in the code.
 """
+_RECIPES = f"""\
+# Recipes
+
+A row runs with `python -m experiments.run --recipe=TABLE:ROW`, a table with
+`python -m experiments.reproduce --table=TABLE`
+([what the tables are](../how_to/reproduce.md#what-the-tables-are)).
+
+A page has a column for each file of results: "ours" is
+`results/TABLE.csv`, "ours scale0.25" is `results/TABLE_scale0.25.csv`, of runs
+with a quarter of the rounds. A figure is the mean over the seeds, whose number
+stands in brackets. This page counts the rows that have a published figure, and
+those that were run here.
+
+`{COMMAND}` writes these pages from `experiments/recipes/` and `results/`.
+"""
+# The pages of recipes, by how the names of their tables begin.
+_FAMILIES = {
+  'ssfl': 'Recipes: grouping (Zhang et al.)',
+  'fedlabel': 'Recipes: FedLabel',
+  'label_hungry': 'Recipes: SSPT and SSJO',
+  'fedul': 'Recipes: FedUL',
+}
 # What a setting may do on resuming (`Setting.scope`), where it may change.
 _FREE = {
   Scope.RUN: 'May change when a run is resumed.',
@@ -321,13 +345,77 @@ def processes() -> dict[str, str]:
   return {'processes.md': '\n'.join(lines) + '\n'}
 
 
+def all_recipes() -> dict[str, str]:
+  """Returns the pages of recipes: an index, and one for each family."""
+  families = collections.defaultdict(list)
+  index = []
+  for name in recipes.tables():
+    family = next(filter(name.startswith, _FAMILIES), 'others')
+    rows = recipes.load(name)
+    own = _own_figures(name)
+    families[family] += ['', f'## {name}', '', _recipe_table(rows, own)]
+    published = sum(recipe.published is not None for recipe in rows.values())
+    run = len(rows.keys() & set().union(*own.values()))
+    link = f'[{name}](recipes/{family}.md#{name})'
+    index.append((link, len(rows), published or '', run or ''))
+  pages = {
+    f'recipes/{family}.md': '\n'.join(
+      [f'# {title}', '', _FILTER, *families[family]]
+    )
+    + '\n'
+    for family, title in (
+      _FAMILIES | {'others': 'Recipes: gain, groups, faults, costs'}
+    ).items()
+  }
+  heads = ('table', 'rows', 'published', 'run here')
+  table = stored_results.table(heads, index)
+  return {'recipes.md': _index(_RECIPES, pages, [table])} | pages
+
+
+def _recipe_table(
+  rows: Mapping[str, recipes.Recipe], own: Mapping[str, Mapping[str, str]]
+) -> str:
+  """Returns the table of some recipes; columns without a value are left out."""
+  columns = {
+    'row': [f'`{name}`' for name in rows],
+    'where': [_cell(recipe.source) for recipe in rows.values()],
+    'published': [
+      '' if recipe.published is None else f'{recipe.published:.4f}'
+      for recipe in rows.values()
+    ],
+  } | {
+    head: [found.get(name, '') for name in rows] for head, found in own.items()
+  }
+  shown = {head: column for head, column in columns.items() if any(column)}
+  return stored_results.table([*shown], zip(*shown.values(), strict=True))
+
+
+def _own_figures(table: str) -> Mapping[str, Mapping[str, str]]:
+  """Returns our figures by row, for the head of each column."""
+  figures: dict[str, dict[str, str]] = {}
+  others = [name for name in recipes.tables() if name.startswith(f'{table}_')]
+  for path in sorted(stored_results.RESULTS.glob(f'{table}*.csv')):
+    if path.stem.endswith('_curves') or any(
+      path.stem == name or path.stem.startswith(f'{name}_') for name in others
+    ):
+      continue
+    with path.open(encoding='utf-8') as file:
+      for row in csv.DictReader(file):
+        if row.get('name') and row.get('mean'):
+          head = f'ours{path.stem.removeprefix(table).replace("_", " ")}'
+          figures.setdefault(head, {})[row['name']] = (
+            f'{float(row["mean"]):.4f} ({row["n"]})'
+          )
+  return figures
+
+
 def _cell(text: str) -> str:
   return text.replace('|', '\\|')
 
 
 def pages() -> dict[str, str]:
   """Returns the text of each page, by its path in `docs/reference/`."""
-  return settings() | processes()
+  return settings() | processes() | all_recipes()
 
 
 def main() -> int:

@@ -6,6 +6,7 @@ import pytest
 
 from datasets.partition import partitions
 from experiments.config import catalogue, settings
+from experiments.tables import recipes
 from tff_ssl.algorithms import PROCESSES
 from tools import settings_reference
 
@@ -107,11 +108,21 @@ def test_the_pages_are_current():
     assert (settings_reference.DOCS / name).read_text() == text, (
       f'docs/reference/{name} is stale: run {settings_reference.COMMAND}'
     )
-  found = (settings_reference.DOCS / 'settings').iterdir()
-  assert {f'settings/{page.name}' for page in found} <= set(pages)
+  for folder in ('settings', 'recipes'):
+    found = (settings_reference.DOCS / folder).iterdir()
+    assert {f'{folder}/{page.name}' for page in found} <= set(pages)
 
 
 def test_every_process_has_a_row():
   (page,) = settings_reference.processes().values()
   rows = re.findall(r'^\| `(\w+)` \|', page, re.M)
   assert sorted(rows) == sorted(PROCESSES)
+
+
+def test_recipes_have_published_and_own_figures():
+  index, *pages = settings_reference.all_recipes().values()
+  text = '\n'.join(pages)
+  assert re.search(r'\| `c47_s5` \| [^|]+ \| 0.8295 \| 0\.4004 \(1\) \|', text)
+  for table in recipes.tables():
+    assert f'\n## {table}\n' in text
+    assert f'[{table}](recipes/' in index
