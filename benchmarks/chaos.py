@@ -64,6 +64,12 @@ PROCESSES = {
     *('--model=dense_encoder', '--batch_size=10', '--local_epochs=1'),
     *('--supervised_rounds=1', '--rounds_per_evaluation=2'),
   ),
+  # A model that hardly knows anything labels everything.
+  'rewinds': (
+    *('--process=fedavg_ssfl', *_SMALL, *_SERVER, '--total_rounds=5'),
+    *('--threshold=0', '--server_steps=10', '--learning_rate=0.03'),
+    *('--rounds_per_evaluation=2', '--on_collapse=rewind'),
+  ),
 }
 # Killed at its point, and twice more while it is resumed.
 THRICE = 'kill_thrice'

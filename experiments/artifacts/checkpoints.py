@@ -155,7 +155,11 @@ def _bits(array: np.ndarray) -> np.ndarray:
 
 
 class CheckpointManager:
-  """Saves and loads the state of a run; a saved state is on the disk."""
+  """Saves and loads the state of a run; a saved state is on the disk.
+
+  Attributes:
+    pinned: The round whose checkpoint is kept however many follow, or `None`.
+  """
 
   def __init__(
     self,
@@ -176,6 +180,7 @@ class CheckpointManager:
     # As it will be read: JSON has no tuples.
     self._fingerprint = json.loads(json.dumps(fingerprint))
     self._keep = keep
+    self.pinned: int | None = None
     self._damaged: set[pathlib.Path] = set()
     try:
       self._folder.mkdir(parents=True, exist_ok=True)
@@ -189,6 +194,35 @@ class CheckpointManager:
   def oldest_round(self) -> int:
     """Returns the round of the oldest checkpoint, or 0 if there is none."""
     return min(_find(self._folder).values(), default=0)
+
+  def is_sound(self, round_number: int) -> bool:
+    """Returns whether a round has a checkpoint that can be loaded."""
+    with contextlib.suppress(UnsoundCheckpointError, OSError):
+      for path, number in reversed(_find(self._folder).items()):
+        if number == round_number:
+          _read(path, number)
+          return True
+    return False
+
+  def drop_after(self, round_number: int) -> None:
+    """Removes all checkpoints of later rounds.
+
+    The newest goes first: a process that ends on its way leaves checkpoints of
+    which the newest is as good as ever.
+    """
+    try:
+      for path, number in reversed(_find(self._folder).items()):
+        if number > round_number:
+          durable_files.remove_folder(path)
+          # A sound one may take its name.
+          self._damaged.discard(path)
+      durable_files.sync_folder(self._folder)
+    except OSError as error:
+      raise CheckpointError(
+        f'The checkpoints after round {round_number} in {self._folder} cannot '
+        f'be removed: {error.strerror}; make the folder writable and start '
+        'again.'
+      ) from error
 
   def save(
     self,
@@ -250,7 +284,7 @@ class CheckpointManager:
     sound = [path for path in found if path not in self._damaged]
     # Where a round has several checkpoints, the last one is the newest.
     by_round = {found[path]: path for path in sound}
-    kept = [*by_round.values()][-self._keep :]
+    kept = [*by_round.values()][-self._keep :] + [by_round.get(self.pinned)]
     self._remove(path for path in sound if path not in kept)
 
   def _remove(self, paths: Iterable[pathlib.Path]) -> None:

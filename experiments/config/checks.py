@@ -166,7 +166,7 @@ def check(values: Values, chosen: Mapping[str, Choice]) -> None:
   low, high = values.get('clients_per_round'), values.get('num_clients')
   if low and high:
     check_all_take_part(low, high, f'--num_clients={high}', process)
-  _check_momentum(values)
+  _check_state_of_clients(values, process)
   _check_sampling(values, process)
   _check_privacy(values, process)
   _check_rounds(values)
@@ -201,7 +201,14 @@ def check_all_take_part(
     )
 
 
-def _check_momentum(values) -> None:
+def _check_state_of_clients(values, process) -> None:
+  keeps_state = process.takes('client_state_dir')
+  if values.get('on_collapse') == 'rewind' and keeps_state:
+    raise UsageError(
+      f'--on_collapse=rewind does not fit --process={values["process"]}, whose '
+      'clients keep states that would not go back with it: use '
+      '--on_collapse=stop or warn.'
+    )
   if (
     values.get('client_momentum') == 'mean'
     and values.get('client_optimizer') == 'adam'

@@ -162,10 +162,13 @@ SCHEDULE = (
   Setting(
     'on_collapse',
     str,
-    'What happens when most pseudo-labels are likely to be wrong: warn; or '
-    'stop the run after the checkpoint of that round.',
+    'What happens when most pseudo-labels are likely to be wrong: warn; stop '
+    'the run after the checkpoint of that round; or rewind, which goes back to '
+    'the last round that was sound and lets the server train alone until after '
+    'that round. With rewind, the rounds that are evaluated decide what is '
+    'trained.',
     default='warn',
-    choices=('warn', 'stop'),
+    choices=('warn', 'stop', 'rewind'),
     scope=Scope.RUN,
     used_when=(
       needs_process('makes_pseudo_labels'),

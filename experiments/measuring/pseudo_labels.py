@@ -10,8 +10,9 @@ server's labelled examples, on which the watch counts how many confident
 predictions are right. The server trains on these, so this accuracy is too high
 as an estimate for the clients. If most pseudo-labels are wrong even here, most
 of the clients' are wrong, too: the run is collapsing. The watch then warns, or
-the run stops (`--on_collapse`). With a moving average (`--ema_decay`) clients
-may label with models of their own, and a collapse is seen later.
+the run stops or goes back (`--on_collapse`). With a moving average
+(`--ema_decay`) clients may label with models of their own, and a collapse is
+seen later.
 
 Pseudo-labels by class are counted on a sample of the clients' examples, against
 the labels that the simulation hides. Nothing that trains sees them.
@@ -108,7 +109,15 @@ def _right(labels, guesses, weights) -> tf.Tensor:
 
 
 class CollapseError(RuntimeError):
-  """Most pseudo-labels are likely wrong, and the run is not to go on then."""
+  """Most pseudo-labels are likely wrong, and the run is not to go on then.
+
+  Attributes:
+    finished: The `FinishedRound` in which this was found.
+  """
+
+  def __init__(self, message: str, finished: FinishedRound):
+    super().__init__(message)
+    self.finished = finished
 
 
 def in_words(row) -> str | None:
@@ -148,8 +157,8 @@ class PseudoLabelWatch:
   ):
     """Prepares the measurement on the server's labelled examples.
 
-    With 'stop' as `on_collapse`, `check` raises. `tell` prints the warning, by
-    default above a progress bar where there is one.
+    With 'stop' or 'rewind' as `on_collapse`, `check` raises. `tell` prints the
+    warning, by default above a progress bar where there is one.
     """
     self._sums = _counter(
       *(model, views, split, _right_and_by_class), select=select, seed=seed
@@ -213,9 +222,10 @@ class PseudoLabelWatch:
       raise CollapseError(
         f'Stopped after round {finished.number} (--on_collapse='
         f'{self._on_collapse}): pseudo-labels for {in_words(finished.row)}. Go '
-        'on with --on_collapse=warn, or start anew with fewer '
+        'on with --on_collapse=warn or rewind, or start anew with fewer '
         'pseudo-labels (--threshold, --min_confidence) or with '
-        '--process=grouping_robust.'
+        '--process=grouping_robust.',
+        finished,
       )
 
 

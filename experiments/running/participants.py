@@ -15,6 +15,7 @@ from tff_ssl.simulation.client_faults import ClientFaults, Cohort
 _COUNTS = ('invited', 'dropped', 'stragglers', 'corrupt')
 _COLUMNS = (*_COUNTS, 'last_round')
 _NONE = np.zeros(0, np.int32)
+_NOBODY = Cohort([], _NONE, _NONE, _NONE, _NONE)
 
 
 class Participation:
@@ -71,13 +72,16 @@ class Cohorts:
     round_num: int,
     attempt: int = 0,
     *,
+    paused: bool = False,
     participation: Participation,
   ) -> Cohort:
-    """Returns the clients of a round.
+    """Returns the clients of a round; nobody where clients pause.
 
     `round_num` rounds are before it, and its clients have been drawn `attempt`
     times before.
     """
+    if paused:
+      return _NOBODY
     keys = self.sample_keys(
       round_num=round_num,
       attempt=attempt,

@@ -121,7 +121,7 @@ class RoundLoop:
         finished.number % self.rounds_per_checkpoint == 0
         or finished.number == self.total_rounds
         or stop.requested
-        or finished.row.get('is_collapsing')
+        or self.checkpoints.must_keep(finished)
       ):
         self.checkpoints.save(finished, self._participants)
         self._participants = set()
@@ -135,11 +135,13 @@ class RoundLoop:
     self, state, round_num, stop, before
   ) -> tuple[Any, Cohort, dict[str, object]]:
     """Returns a round's state, clients and row; enough have completed it."""
+    paused = self.checkpoints.rewinds.is_paused(round_num + 1)
     seconds = 0.0
     for attempt in itertools.count():
       cohort = self.cohorts.draw(
         round_num,
         attempt,
+        paused=paused,
         participation=self.checkpoints.participation,
       )
       lost = _Lost(len(cohort.dropped))

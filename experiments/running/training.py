@@ -15,7 +15,11 @@ from experiments.artifacts import (
 )
 from experiments.config import catalogue, command_line
 from experiments.config import settings as settings_lib
-from experiments.measuring import client_evaluation, evaluation
+from experiments.measuring import (
+  client_evaluation,
+  evaluation,
+  pseudo_labels,
+)
 from experiments.preparing import (
   building,
   cohort,
@@ -71,21 +75,7 @@ def run(
   # Nothing is refused from here on. A round that is dropped is repeated later.
   with _failures_of_a_run(), contextlib.suppress(command_line.RoundDropped):
     _begin(opened, folder, saved, first_round)
-    with _opened_logs(opened, folder, saved, measured, first_round) as (
-      test,
-      logs,
-      shown,
-    ):
-      state = _build_loop(opened, saved).run(
-        state,
-        first_round,
-        stop=stop,
-        measurements=[test, *measured.after],
-        before=measured.before,
-        checks=measured.checks,
-        logs=logs,
-        show=shown.update,
-      )
+    state = _train(opened, folder, saved, measured, first_round, state, stop)
     if not stop.requested:
       _write_results(opened, folder, saved, measured, recipe_facts, state)
   if stop.requested:
@@ -188,9 +178,10 @@ def _client_state_folder(opened) -> str | None:
 def _bytes_needed(opened, state) -> int:
   """Returns the bytes of checkpoints, client states and the other files."""
   settings = opened.settings
-  # Two checkpoints are kept, and one is being written. Each has the state and
-  # the classifier, which is no larger.
-  needed = 3 * 2 * description.num_bytes(state) + 32 * 2**20
+  # Two checkpoints are kept, maybe the last sound one, and one is being
+  # written. Each has the state and the classifier, which is no larger.
+  checkpoints_at_once = 3 if settings.on_collapse in (None, 'warn') else 4
+  needed = checkpoints_at_once * 2 * description.num_bytes(state) + 32 * 2**20
   if opened.spec.takes('client_state_dir'):
     needed += client_state_files.bytes_needed(
       state,
@@ -227,7 +218,40 @@ def _open_checkpoints(
       else client_state_files.ClientStateFiles(states, settings.seed)
     ),
     classifier=classifiers.describe(opened),
+    on_collapse=settings.on_collapse or 'warn',
   )
+
+
+def _train(opened, folder, saved, measured, first_round, state, stop):
+  """Trains to the last round, and goes back where a run collapses."""
+  while True:
+    with _opened_logs(opened, folder, saved, measured, first_round) as (
+      test,
+      logs,
+      shown,
+    ):
+      try:
+        return _build_loop(opened, saved).run(
+          state,
+          first_round,
+          stop=stop,
+          measurements=[test, *measured.after],
+          before=measured.before,
+          checks=measured.checks,
+          logs=logs,
+          show=shown.update,
+        )
+      except pseudo_labels.CollapseError as collapse:
+        if opened.settings.on_collapse != 'rewind':
+          raise
+        collapsed = collapse.finished
+    # With the logs closed: they are opened anew, without the rounds dropped.
+    first_round, state = saved.go_back(collapsed, opened.process.initialize())
+    print(
+      f'Round {collapsed.number} collapses: back to round {first_round}, and '
+      f'clients pause up to round {collapsed.number} (--on_collapse=rewind).',
+      flush=True,
+    )
 
 
 @contextlib.contextmanager
@@ -314,6 +338,7 @@ def _write_results(opened, folder, saved, measured, recipe_facts, state):
     **data.describe(),
     **({} if measured.owners is None else measured.owners.describe()),
     **recipe_facts,
+    'rewinds': saved.rewinds.pauses,
     **description.communication(settings, opened.process, weights),
     **({} if measured.privacy is None else measured.privacy.facts()),
   }

@@ -86,7 +86,7 @@ def test_a_round_is_measured_on_what_its_participants_receive(measured, opened):
 
 
 def test_a_round_without_participants_has_none_to_measure(opened):
-  """As in the warm-up of a server."""
+  """As after a rewind, when the clients pause."""
   found = measure_by_hand(opened, opened.process.initialize(), 0, [])
   assert found['diversity/num_clients'] == 0
   # One participant, the server, has the diversity 1, and nobody has none.

@@ -78,6 +78,17 @@ def saved(folder, *numbers, **options):
   return saver
 
 
+def test_a_damaged_checkpoint_may_be_dropped_before_the_next_save(tmp_path):
+  saved(tmp_path, 1, 2)
+  damaged = tmp_path / 'round_00000002' / 'state.npz'
+  damaged.write_bytes(damaged.read_bytes()[:-1])
+  again = manager(tmp_path)
+  assert again.load_latest()[0] == 1
+  again.drop_after(1)
+  again.save(2, make_state(2))
+  assert_latest(tmp_path, 2)
+
+
 def assert_latest(folder, round_number, seed=None):
   """Asserts that the round is loaded, and its state is that of the seed."""
   loader = manager(folder)
@@ -146,12 +157,51 @@ def test_keeps_the_newest_two(tmp_path):
   assert_latest(tmp_path, 10)
 
 
+def test_keeps_a_pinned_one_until_another_is_pinned(tmp_path):
+  saver = saved(tmp_path, 1, 2)
+  saver.pinned = 2
+  for number in (3, 4, 5):
+    saver.save(number, make_state(number))
+  assert rounds_in(tmp_path) == [2, 4, 5]
+  saver.pinned = 5
+  for number in (6, 7):
+    saver.save(number, make_state(number))
+  assert rounds_in(tmp_path) == [5, 6, 7]
+
+
+def test_later_ones_are_dropped_and_a_round_begins_again(tmp_path):
+  saver = manager(tmp_path, keep=4)
+  for number in (1, 2, 3, 4):
+    saver.save(number, make_state(number), files={'note': b'%d' % number})
+  saver.drop_after(2)
+  round_number, loaded, files = saver.load_latest()
+  assert round_number == 2
+  assert flat_bits(loaded) == flat_bits(make_state(2))
+  assert files == {'note': b'2'}
+  saver.save(2, make_state(2), files={'note': b'again'})
+  saver.save(3, make_state(9))
+  again = manager(tmp_path, keep=4)
+  _, loaded, files = again.load_latest()
+  assert flat_bits(loaded) == flat_bits(make_state(9)) and not files
+  again.drop_after(2)
+  assert again.load_latest()[2] == {'note': b'again'}
+  again.drop_after(0)
+  assert again.load_latest() is None and not os.listdir(tmp_path)
+
+
 def test_same_round_again_replaces_it(tmp_path):
   saver = manager(tmp_path)
   for content in (1, 2, 3, 4):
     saver.save(3, make_state(content))
     assert_latest(tmp_path, 3, content)
     assert rounds_in(tmp_path) == [3]
+
+
+def test_whether_a_round_can_be_loaded(tmp_path):
+  saver = saved(tmp_path, 3)
+  assert saver.is_sound(3) and not saver.is_sound(4)
+  (tmp_path / 'round_00000003' / 'state.npz').write_bytes(b'damaged')
+  assert not saver.is_sound(3)
 
 
 def test_earlier_round_is_refused(tmp_path):
