@@ -175,7 +175,7 @@ def applies(name: str, problem: TinyProblem) -> bool:
   """Returns whether a fault can be had with a process."""
   labels_at = problem.spec.needs.labels_at
   if name == 'unknown_group':
-    return problem.averages_groups
+    return problem.num_groups > 1  # One group takes everybody.
   if name == 'no_labels':
     return labels_at in ('clients', 'dealt')
   if name == 'flipped_labels' and labels_at == 'server':

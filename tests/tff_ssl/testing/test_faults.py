@@ -114,6 +114,8 @@ def test_faults_are_of_what_a_process_has():
   assert those_of('fedavg') == {'unknown_group'}
   # Its clients have no labels.
   assert those_of('grouping') == {'flipped_labels', 'no_labels'}
+  # All of its clients are in one group, whichever they name.
+  assert those_of('fedavg_ssfl') - those_of('grouping') == {'unknown_group'}
   spec = dataclasses.replace(PROCESSES['fedavg'], builder=lambda model: None)
   # Inside such a process, nothing can be made to go wrong.
   assert not fault_rounds.applies('nan', TinyProblem(spec))
