@@ -36,8 +36,10 @@ RECOMMENDATIONS: Mapping[str, Recommendation] = types.MappingProxyType(
     'clients': Recommendation(
       'fedavg_uda',
       'labels are at the clients',
-      'With 2% and with 20% of the labels no process that we compared is '
-      'clearly above it.',
+      'No process that we compared is clearly above it, and with a tenth of '
+      'the labels it was above the labels alone in all seeds, on writers and '
+      'on texts. With 64 labels in all it fell to guessing: compare with '
+      'fedavg.',
     ),
     'all_clients': Recommendation(
       'fedavg',
