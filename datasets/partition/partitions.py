@@ -157,10 +157,7 @@ def build(
   own = check_settings(name, settings)
   SEED.check(seed)
   seed = int(seed)
-  pool = dataclasses.replace(source, server=None)
-  if unknown_share is not None:
-    is_known = source.train.labels != UNKNOWN
-    pool = dataclasses.replace(pool, train=source.train.part(is_known))
+  pool = _pool(spec, source, unknown_share)
   _check_source(spec, pool, own)
   _check_labels(
     *(spec, source, server_examples, labelled_examples),
@@ -177,12 +174,7 @@ def build(
     )
   except assignment.TooFewLabels as error:
     asking = LABELLED_EXAMPLES if labelled_examples else SERVER_EXAMPLES
-    text = error.text(f'--{asking.name}', source.class_names)
-    if shared_fraction is not None:
-      text = (
-        f'shared_fraction={shared_fraction} asks for equally many examples of '
-        f'each class: {error.text("that", source.class_names)}'
-      )
+    text = _too_few(error, asking, shared_fraction, source.class_names)
     raise ValueError(text) from error
   if source.server and server_examples:
     held = _with_server(held, source, seed)
@@ -206,12 +198,7 @@ def build(
     arguments['shared_fraction'] = float(shared_fraction)
     arguments['shared_share'] = float(shared_share)
   if unknown_share is not None:
-    if spec.needs_client_ids or spec.in_sets:
-      raise ValueError(
-        f'unknown_share={unknown_share} does not fit partition {spec.name!r}, '
-        'which does not deal single examples: choose --partition=r.'
-      )
-    unknown = np.flatnonzero(~is_known)
+    unknown = np.flatnonzero(source.train.labels == UNKNOWN)
     held = unknown_classes.deal(held, unknown, unknown_share, seed)
     arguments['unknown_share'] = float(unknown_share)
   return Partition(
@@ -222,6 +209,30 @@ def build(
     num_train=len(source.training.labels),
     seed=seed,
     arguments=arguments,
+  )
+
+
+def _pool(spec: PartitionSpec, source: Source, unknown_share) -> Source:
+  """Returns what is divided: what the server has not, of known classes."""
+  pool = dataclasses.replace(source, server=None)
+  if unknown_share is None:
+    return pool
+  if spec.needs_client_ids or spec.in_sets:
+    raise ValueError(
+      f'unknown_share={unknown_share} does not fit partition {spec.name!r}, '
+      'which does not deal single examples: choose --partition=r.'
+    )
+  is_known = source.train.labels != UNKNOWN
+  return dataclasses.replace(pool, train=source.train.part(is_known))
+
+
+def _too_few(error, asking, shared_fraction, class_names) -> str:
+  """Returns what is said where a class has too few examples."""
+  if shared_fraction is None:
+    return error.text(f'--{asking.name}', class_names)
+  return (
+    f'shared_fraction={shared_fraction} asks for equally many examples of '
+    f'each class: {error.text("that", class_names)}'
   )
 
 

@@ -387,6 +387,8 @@ def test_settings_of_all_partitions_have_defaults_that_they_allow():
     'shared_share': 1.0,
     'labelled_fraction': None,
     'mask': 'fixed',
+    'unknown_classes': None,
+    'unknown_share': 0.2,
   }
   for setting in partitions.SETTINGS:
     assert setting.help.endswith('.')
