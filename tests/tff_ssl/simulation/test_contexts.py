@@ -356,6 +356,7 @@ def test_contributions_are_added_in_order_and_not_kept(in_process):
   assert most - before < 200 * 2**20 < 60 * 8 * 2**20
 
 
+@pytest.mark.dear  # All objects of the tests before it are searched.
 def test_a_client_leaves_nothing_in_memory(in_process):
   clients = [1.0] * 50
   threads = threading.active_count()
