@@ -79,6 +79,7 @@ _LINK = re.compile(r'(!?)\[([^\]]*)\]\(([^)#:]+)\)')
 _EVIDENCE = (
   *('README', 'gain', 'leaderboard', 'grouping', 'fedlabel', 'label_hungry'),
   *('fedul', 'comparison', 'fedmatch', 'costs', 'robustness', 'parts'),
+  *('unknown',),
 )
 
 
