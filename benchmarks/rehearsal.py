@@ -25,7 +25,6 @@ import numpy as np
 import tensorflow as tf
 import tree
 from matplotlib import figure
-from sklearn import metrics
 
 from experiments import run
 from experiments.artifacts import pictures, run_folder, versions
@@ -61,7 +60,6 @@ _PINNED = (
   (privacy_loss.PrivacyLoss, 'measure', lambda *unused: {}),
   (privacy_loss.PrivacyLoss, 'facts', lambda *unused: {}),
   (pictures, 'draw_curves', _draw),
-  (metrics.ConfusionMatrixDisplay, 'plot', lambda *unused, **how: None),
   (figure.Figure, 'savefig', lambda self, file, **how: _Picture.savefig(file)),
 )
 

@@ -102,7 +102,7 @@ def cut(source: Source, seed: int) -> Source:
 
 
 def changed(source: Source, version: str, note: str, **fields) -> Source:
-  """Returns a source with other splits, which its version and title say."""
+  """Returns a source with other fields, which its version and title say."""
   return dataclasses.replace(
     source,
     version=f'{source.version}-{version}',

@@ -21,7 +21,7 @@ _OF_FEDUL_IN_MINIBATCHES = {
 _OF_HOSPITALS = dict.fromkeys(
   ('organamnist', 'bloodmnist'), {'mask_ratio': 0.95}
 )
-# Its rate suits images: an embedding's gradient is small.
+# FedLabel's rate suits images: an embedding's gradient is small.
 _OF_TEXTS = {'tokens': {'learning_rate': None, 'momentum': None}}
 _OF_LABEL_HUNGRY = {'emnist': {'clients_per_round': 100, 'total_rounds': 100}}
 # By process and data set, or form of data (`datasets/sources/forms.py`), in the

@@ -101,7 +101,7 @@ def pseudo_labels(
   rule: str = 'fixed',
   min_confidence: float = 0.0,
   thresholds: tf.Tensor | None = None,
-  max_energy: float = 0.0,
+  max_energy: float = -5.0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """Returns pseudo-labels and their weights; no gradient flows through.
 
