@@ -51,6 +51,7 @@ _MODULE_OF = {
   'image_element_spec': 'templates.client_data',
   'rand_augment_views': 'augmentation',
   # Client objectives.
+  'AlignedLabels': 'objectives',
   'ConfidenceMix': 'objectives',
   'ConsistencyRegularization': 'objectives',
   'FixAndMix': 'objectives',

@@ -14,6 +14,7 @@ from tff_ssl.algorithms import PROCESSES as PROCESSES
 from tff_ssl.algorithms import ProcessSpec as ProcessSpec
 from tff_ssl.algorithms.data_sharing import build_data_sharing as build_data_sharing
 from tff_ssl.algorithms.fed_avg import build_fed_avg as build_fed_avg
+from tff_ssl.algorithms.fedavg_robust import build_fedavg_robust as build_fedavg_robust
 from tff_ssl.algorithms.fedlabel import build_fedlabel as build_fedlabel
 from tff_ssl.algorithms.fedmatch import build_fedmatch as build_fedmatch
 from tff_ssl.algorithms.fedmatch import build_fedmatch_server as build_fedmatch_server
@@ -56,6 +57,7 @@ from tff_ssl.models.functional import from_keras as from_keras
 from tff_ssl.models.functional import from_tff_functional_model as from_tff_functional_model
 from tff_ssl.models.split import SplitModel as SplitModel
 from tff_ssl.models.split import join as join
+from tff_ssl.objectives import AlignedLabels as AlignedLabels
 from tff_ssl.objectives import ConfidenceMix as ConfidenceMix
 from tff_ssl.objectives import ConsistencyRegularization as ConsistencyRegularization
 from tff_ssl.objectives import Corrected as Corrected

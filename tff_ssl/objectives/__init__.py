@@ -27,6 +27,7 @@ Its `settings` are those of its arguments that a user chooses: a process with
 the objective lists them.
 """
 
+from tff_ssl.objectives.aligned import AlignedLabels
 from tff_ssl.objectives.consistency import (
   ConsistencyRegularization,
   SelfTraining,
@@ -66,6 +67,7 @@ from tff_ssl.objectives.wrappers import (
 )
 
 __all__ = [
+  'AlignedLabels',
   'ConfidenceMix',
   'ConsistencyRegularization',
   'Corrected',
