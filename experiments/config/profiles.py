@@ -29,7 +29,7 @@ _OF_LABEL_HUNGRY = {'emnist': {'clients_per_round': 100, 'total_rounds': 100}}
 OF_BOTH: Mapping[str, Mapping[str, Values]] = {
   **dict.fromkeys(('fedllp', 'fedllp_vat'), _OF_FEDUL),
   **dict.fromkeys(('fedul', 'fedpl'), _OF_FEDUL_IN_MINIBATCHES),
-  **dict.fromkeys(('fedmatch', 'fedtrinet'), _OF_HOSPITALS),
+  **dict.fromkeys(('fedmatch', 'fedtrinet', 'fedavg_robust'), _OF_HOSPITALS),
   **dict.fromkeys(
     (
       *('fedlabel', 'fedavg_uda', 'fedprox_uda'),

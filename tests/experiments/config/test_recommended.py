@@ -18,7 +18,7 @@ _OWN = {'process': 'recommended', 'dataset': 'npz', 'data_dir': '/absent'}
     ({'dataset': 'digits'}, 'grouping_robust', 'With no flag'),
     (
       {'dataset': 'digits', 'labelled_fraction': 0.1},
-      'fedavg_uda',
+      'fedavg_robust',
       '--labelled_fraction=0.1',
     ),
     ({'dataset': 'digits', 'partition': 'u_sets'}, 'fedul', 'u_sets'),
@@ -33,7 +33,7 @@ _OWN = {'process': 'recommended', 'dataset': 'npz', 'data_dir': '/absent'}
       'grouping_robust',
       '--server_examples=20',
     ),
-    ({**_OWN, 'mask_ratio': 0.5}, 'fedavg_uda', '--mask_ratio=0.5'),
+    ({**_OWN, 'mask_ratio': 0.5}, 'fedavg_robust', '--mask_ratio=0.5'),
   ],
 )
 def test_it_follows_where_the_labels_are(given, process, told_by):
@@ -53,7 +53,7 @@ def test_it_follows_where_the_labels_are(given, process, told_by):
 def test_of_own_data_the_labels_decide():
   made = settings.make(_OWN)
   assert made.labels_decide
-  assert made.process == 'fedavg_uda'
+  assert made.process == 'fedavg_robust'
   shown = ' '.join(help_page.of_run(made).split())
   assert made.recommendation in shown
   # A flag of one process alone, before anything is read.
@@ -71,7 +71,7 @@ def test_of_own_data_the_labels_decide():
     (
       {'with_lower_bound': True},
       Found('clients', 'Four clients'),
-      'no bound of the process fedavg_uda.*Four clients',
+      'no bound of the process fedavg_robust.*Four clients',
     ),
   ],
 )

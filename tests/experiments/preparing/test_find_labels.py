@@ -43,7 +43,7 @@ def make(argv, *more):
 @pytest.mark.parametrize(
   'labels, process, told',
   [
-    ({'labelled': 5}, 'fedavg_uda', '4 clients, each with 5 of 20 examples'),
+    ({'labelled': 5}, 'fedavg_robust', '4 clients, each with 5 of 20 examples'),
     ({'labelled': 20}, 'fedavg', '4 clients, each with 20 of 20 examples'),
     (
       {'labelled': 0, 'server': 12},
@@ -57,7 +57,7 @@ def make(argv, *more):
     ),
     (
       {'labelled': 5, 'owners': False},
-      'fedavg_uda',
+      'fedavg_robust',
       '20 of 80 training examples that --partition=r deals',
     ),
     (
@@ -67,7 +67,7 @@ def make(argv, *more):
     ),
     (
       {'labelled': 5, 'server': 12},
-      'fedavg_uda',
+      'fedavg_robust',
       "so the server's 12 labels are left out",
     ),
     (
@@ -146,7 +146,7 @@ def test_nothing_is_read_for_help_and_refusals(argv, reads, capsys, error_of):
   )
   assert not reads
   error = error_of(run.main, *line[1:], '--with_lower_bound')
-  assert 'no bound of the process fedavg_uda' in error
+  assert 'no bound of the process fedavg_robust' in error
   assert '4 clients, each with 5 of 20 examples labelled' in error
   assert reads == ['npz']
 

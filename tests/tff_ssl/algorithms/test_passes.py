@@ -39,6 +39,11 @@ def passes_of(metrics):
       *(15 + 20, 15),
     ),
     ('fedavg_uda', {'threshold': 1.01}, 3 * _BATCH + _SIZE, 3 * _BATCH),
+    # The received model labels all, to find its classes, and each minibatch.
+    (
+      *('fedavg_robust', {'pseudo_label_rule': 'fixed', 'threshold': 0.0}),
+      *(_SIZE + 3 * _BATCH + 2 * _SIZE, 3 * _BATCH + _SIZE),
+    ),
     # tau = 3 steps; tau' = 3 with two experts and the strong view: 2P + 2B of
     # Table 3, whose P are passes that label and whose B the two trainings.
     (
