@@ -15,8 +15,11 @@ server    w <- w + sum_k n_k (w_k - w) / sum_k n_k
 average   v <- d v + (1 - d) w,   d = min(decay, (1 + t) / (10 + t))
 ```
 
-Teacher and rule are those of `tff_ssl.build_grouping_robust`, which is for
-labels at the server. What is evaluated is the average v over rounds t.
+Rounds are those of FedAvg (McMahan et al., arXiv 1602.05629), L_s and L_u those
+of `tff_ssl.AlignedLabels`. Teacher and rule are those of
+`tff_ssl.build_grouping_robust`, which is for labels at the server. What is
+evaluated is the average v over rounds t (Tarvainen and Valpola, arXiv
+1703.01780).
 
 Clients receive and send what they do in FedAvg, so that secure sums and private
 aggregators serve them. The counts of their labels stay with them.
