@@ -16,7 +16,18 @@ from docutils import nodes
 from latex2mathml import converter
 
 _GREEK = {
-  *('alpha', 'beta', 'gamma', 'delta', 'eta', 'lambda', 'mu', 'pi', 'Pi'),
+  *(
+    'alpha',
+    'beta',
+    'gamma',
+    'delta',
+    'eta',
+    'kappa',
+    'lambda',
+    'mu',
+    'pi',
+    'Pi',
+  ),
   *('psi', 'rho', 'sigma', 'tau'),
 }
 _OPERATORS = {

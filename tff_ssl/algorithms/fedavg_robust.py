@@ -7,9 +7,8 @@ pseudo-labels of all. Three things keep these right where labels are few:
 teacher   w, the model that the client received, labels: it does not change
           while the client trains
 aligned   its labels follow the class shares that the client's own labels tell
-          (tff_ssl.objectives.aligned)
 counts    those from the mean confidence of the minibatch on, less for rare
-          classes, and never below 0.5 (tff_ssl.objectives.selection)
+          classes, and never below 0.5
 client    w_k = steps on L_s + lambda_u L_u from w
 server    w <- w + sum_k n_k (w_k - w) / sum_k n_k
 average   v <- d v + (1 - d) w,   d = min(decay, (1 + t) / (10 + t))

@@ -8,7 +8,7 @@ probabilities by the model that it received, over all its examples,
 ```math
 m(c)   mean of q(c) over the N_u examples of the client
 pi(c)  = (n(c) + kappa m(c)) / (n + kappa)    n(c) its labels of class c, n all
-q'     ~ q pi(c) / m(c)                       over c, scaled to sum 1
+q'     ~ q pi(c) / m(c)                       over c, scaled to add up to 1
 ```
 
 pi is the posterior mean of the client's class shares, if a Dirichlet prior with
