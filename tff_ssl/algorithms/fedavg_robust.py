@@ -7,18 +7,18 @@ pseudo-labels of all. Three things keep these right where labels are few:
 teacher   w, the model that the client received, labels: it does not change
           while the client trains
 aligned   its labels follow the class shares that the client's own labels tell
-counts    those from the mean confidence of the minibatch on, less for rare
-          classes, and never below 0.5
+counts    those from the mean confidence of the client's examples on, less for
+          rare classes, and never below 0.5
 client    w_k = steps on L_s + lambda_u L_u from w
 server    w <- w + sum_k n_k (w_k - w) / sum_k n_k
 average   v <- d v + (1 - d) w,   d = min(decay, (1 + t) / (10 + t))
 ```
 
 Rounds are those of FedAvg (McMahan et al., arXiv 1602.05629), L_s and L_u those
-of `tff_ssl.AlignedLabels`. Teacher and rule are those of
-`tff_ssl.build_grouping_robust`, which is for labels at the server. What is
-evaluated is the average v over rounds t (Tarvainen and Valpola, arXiv
-1703.01780).
+of `tff_ssl.AlignedLabels`. The rule that counts is that of `tff_ssl.build_flfl`
+(Lee et al., arXiv 2410.23227), which takes means over all examples of a client,
+here with a floor. What is evaluated is the average v over rounds t (Tarvainen
+and Valpola, arXiv 1703.01780).
 
 Clients receive and send what they do in FedAvg, so that secure sums and private
 aggregators serve them. The counts of their labels stay with them.
@@ -102,8 +102,8 @@ SPEC = ProcessSpec(
   ),
   source='McMahan et al. 2017, arXiv 1602.05629, with the alignment of '
   'Berthelot et al. 2020, arXiv 1911.09785, the average of Tarvainen and '
-  'Valpola 2017, arXiv 1703.01780, and the thresholds of Wang et al. 2022, '
-  'arXiv 2205.07246',
+  'Valpola 2017, arXiv 1703.01780, and the thresholds of Lee et al. 2024, '
+  'arXiv 2410.23227',
   needs=Needs(labels_at='clients', unlabelled=True),
   objective=objectives.AlignedLabels,
   defaults={'mask_ratio': 0.8, 'augmentation': 'rand_augment_1_10'},

@@ -78,7 +78,7 @@ class AlignedLabels(Checked):
 
   views: protocols.Views
   threshold: float = 0.95
-  pseudo_label_rule: str = 'self_adaptive'
+  pseudo_label_rule: str = 'client_adaptive'
   min_confidence: float = 0.5
   max_energy: float = -5.0
   prior_strength: float = 10.0
@@ -98,10 +98,11 @@ class AlignedLabels(Checked):
     """Returns log pi / m by class, and the thresholds of `client_adaptive`."""
     found = probabilities(self.views.weak(examples['x'], seed))
     shift = log_alignment(found, examples['y'], self.prior_strength)
-    aligned = tf.nn.softmax(tf.math.log(found) + shift)
-    return collections.OrderedDict(
-      alignment=shift, class_thresholds=selection.class_thresholds(aligned)
-    )
+    surveyed = collections.OrderedDict(alignment=shift)
+    if self.pseudo_label_rule == 'client_adaptive':
+      aligned = tf.nn.softmax(tf.math.log(found) + shift)
+      surveyed['class_thresholds'] = selection.class_thresholds(aligned)
+    return surveyed
 
   def __call__(self, predict, batch, anchors, seed):
     labelled = batch['labelled']
@@ -112,7 +113,7 @@ class AlignedLabels(Checked):
       threshold=self.threshold,
       rule=self.pseudo_label_rule,
       min_confidence=self.min_confidence,
-      thresholds=batch['class_thresholds'],
+      thresholds=batch.get('class_thresholds'),
       max_energy=self.max_energy,
     )
     logits, strong_logits = consistency.forward(

@@ -52,14 +52,14 @@ def test_a_class_that_is_found_nowhere_and_a_client_without_examples():
   assert np.isfinite(empty).all()
 
 
-def _trained(objective, y, labelled_batch_size=2):
-  """Returns metrics of a step on all examples, whose true class is 2."""
+def _trained(objective, y, labelled_batch_size=2, batch_size=8):
+  """Returns what a step gives on examples whose true class is 2."""
   training = local_training.LocalTraining(
     federations.model(4, 3),
     objective,
     plans.TrainingPlan(
       tff.learning.optimizers.build_sgdm(0.1),
-      batch_size=8,
+      batch_size=batch_size,
       labelled_batch_size=labelled_batch_size,
       steps=1,
     ),
@@ -94,7 +94,7 @@ def test_a_client_whose_labels_say_everything_gives_its_class_to_all():
 
 @pytest.mark.parametrize('rule', ['self_adaptive', 'client_adaptive', 'fixed'])
 def test_without_alignment_it_is_crl_beside_labels(rule):
-  """In the case in which two others add up to it."""
+  """Two others add up to it then, where a step takes half of the examples."""
   selected = {'pseudo_label_rule': rule, 'threshold': 0.4}
   y = [0, 1] + [-1] * 6
   both = _trained(
@@ -106,6 +106,7 @@ def test_without_alignment_it_is_crl_beside_labels(rule):
       **selected,
     ),
     y,
+    batch_size=4,
   )
   unlabelled = _trained(
     objectives.ConsistencyRegularization(
@@ -116,6 +117,7 @@ def test_without_alignment_it_is_crl_beside_labels(rule):
     ),
     y,
     labelled_batch_size=None,
+    batch_size=4,
   )
   supervised = _trained(
     objectives.Supervised(federations.ShiftedViews()), y, None
