@@ -4,14 +4,14 @@ Clients that have labels on some of their examples train on these, and on
 pseudo-labels of all. Three things keep these right where labels are few:
 
 ```math
-teacher   w, the model that the client received, labels: it does not change
+teacher   w, the model that a client received, labels, and does not change
           while the client trains
-aligned   its labels follow the class shares that the client's own labels tell
-counts    those from the mean confidence of the client's examples on, less for
-          rare classes, and never below 0.5
+aligned   pseudo-labels follow the class shares that labels of the client tell
+counts    those from the mean confidence of all examples of the client on, less
+          for rare classes, and never below 0.5
 client    w_k = steps on L_s + lambda_u L_u from w
 server    w <- w + sum_k n_k (w_k - w) / sum_k n_k
-average   v <- d v + (1 - d) w,   d = min(decay, (1 + t) / (10 + t))
+average   v <- d v + (1 - d) w with d = min(decay, (1 + t) / (10 + t))
 ```
 
 Rounds are those of FedAvg (McMahan et al., arXiv 1602.05629), L_s and L_u those
