@@ -16,19 +16,8 @@ from docutils import nodes
 from latex2mathml import converter
 
 _GREEK = {
-  *(
-    'alpha',
-    'beta',
-    'gamma',
-    'delta',
-    'eta',
-    'kappa',
-    'lambda',
-    'mu',
-    'pi',
-    'Pi',
-  ),
-  *('psi', 'rho', 'sigma', 'tau'),
+  *('alpha', 'beta', 'gamma', 'delta', 'eta', 'lambda', 'mu', 'pi', 'Pi'),
+  *('kappa', 'psi', 'rho', 'sigma', 'tau'),
 }
 _OPERATORS = {
   *('argmax', 'Beta', 'CE', 'diag', 'exp', 'KL', 'log', 'logsumexp'),

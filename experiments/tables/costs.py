@@ -1,6 +1,6 @@
 """What the rows of tables cost, by the runs whose results are stored.
 
-All of them ran on two cores of one kind of machine.
+All of them ran on two cores of one kind of machine, some beside other runs.
 """
 
 import collections

@@ -19,9 +19,6 @@ of `tff_ssl.AlignedLabels`. The rule that counts is that of `tff_ssl.build_flfl`
 (Lee et al., arXiv 2410.23227), which takes means over all examples of a client,
 here with a floor. What is evaluated is the average v over rounds t (Tarvainen
 and Valpola, arXiv 1703.01780).
-
-Clients receive and send what they do in FedAvg, so that secure sums and private
-aggregators serve them. The counts of their labels stay with them.
 """
 
 from __future__ import annotations
@@ -41,7 +38,6 @@ with epy.lazy_imports():
   from tff_ssl.models import functional
 
 
-_CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
 _WIRING = Wiring(ema_decay=0.9)
 
 
@@ -52,7 +48,7 @@ def build_fedavg_robust(
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
   client_objective: protocols.Objective | None = None,
-  client_training: TrainingPlan = _CLIENT_TRAINING,
+  client_training: TrainingPlan = fed_avg.PLAIN_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
   client_weighting: str = 'examples',
   wiring: Wiring = _WIRING,
@@ -84,7 +80,7 @@ def build_fedavg_robust(
     data_spec=data_spec,
     views=views,
     client_objective=client_objective or objectives.AlignedLabels(views),
-    client_training=client_training.over(_CLIENT_TRAINING),
+    client_training=client_training.over(fed_avg.PLAIN_TRAINING),
     server_optimizer=server_optimizer,
     client_weighting=client_weighting,
     wiring=wiring.over(_WIRING),
@@ -93,8 +89,8 @@ def build_fedavg_robust(
 
 SPEC = ProcessSpec(
   'fedavg_robust',
-  'FedAvg, the received model labels, in line with the classes of the '
-  "client's own labels.",
+  'What we recommend: FedAvg with pseudo-labels of the received model, in line '
+  "with the classes of a client's own labels.",
   build_fedavg_robust,
   (
     *(shared.CLIENT_WEIGHTING, shared.LABELLED_BATCH_SIZE, *shared.LOCAL),

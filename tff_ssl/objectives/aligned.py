@@ -6,7 +6,7 @@ that has a few labels knows better which classes it holds. With q the
 probabilities by the model that it received, over all its examples,
 
 ```math
-m(c)   mean of q(c) over the N_u examples of the client
+m(c)   mean of q(c) over all examples of the client
 pi(c)  = (n(c) + kappa m(c)) / (n + kappa)    n(c) its labels of class c, n all
 q'     ~ q pi(c) / m(c)                       over c, scaled to add up to 1
 ```
@@ -32,7 +32,7 @@ from tff_ssl import protocols
 from tff_ssl.common.setting import Setting
 from tff_ssl.objectives import consistency
 from tff_ssl.objectives.selection import SELECTION
-from tff_ssl.objectives.supervised import CLASS_WEIGHTS, Checked
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -53,7 +53,7 @@ _LEAST_SHARE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
-class AlignedLabels(Checked):
+class AlignedLabels(consistency.Selecting):
   """Cross-entropy on labelled examples, and CRL with aligned pseudo-labels.
 
   ```math
@@ -95,7 +95,10 @@ class AlignedLabels(Checked):
   )
 
   def survey(self, probabilities, examples, seed):
-    """Returns log pi / m by class, and the thresholds of `client_adaptive`."""
+    """Returns `log_alignment`, and the thresholds of `client_adaptive`.
+
+    Both are `float32 [d]`.
+    """
     found = probabilities(self.views.weak(examples['x'], seed))
     shift = log_alignment(found, examples['y'], self.prior_strength)
     surveyed = collections.OrderedDict(alignment=shift)
@@ -109,12 +112,7 @@ class AlignedLabels(Checked):
     weak = self.views.weak(batch['x'], randomness.fold_in(seed, 1))
     teacher = predict.at(anchors, weak) + batch['alignment']
     select = functools.partial(
-      selection.pseudo_labels,
-      threshold=self.threshold,
-      rule=self.pseudo_label_rule,
-      min_confidence=self.min_confidence,
-      thresholds=batch.get('class_thresholds'),
-      max_energy=self.max_energy,
+      self.select, thresholds=batch.get('class_thresholds')
     )
     logits, strong_logits = consistency.forward(
       predict,
@@ -146,11 +144,11 @@ def log_alignment(
   """Returns `log pi / m` of each class, to be added to logits, `float32 [d]`.
 
   Args:
-    probabilities: q, `float32 [n, d]`; 0 for all classes where there are none.
+    probabilities: q, `float32 [n, d]`; n may be 0.
     labels: `int32 [n]`, -1 where there is none.
-    prior_strength: kappa.
+    prior_strength: kappa, > 0.
   """
-  # Of -1 all are 0.
+  # `one_hot` of -1 has no 1.
   counts = tf.reduce_sum(tf.one_hot(labels, probabilities.shape[-1]), axis=0)
   size = tf.maximum(tf.cast(tf.shape(labels)[0], tf.float32), 1.0)
   means = tf.maximum(tf.reduce_sum(probabilities, axis=0) / size, _LEAST_SHARE)

@@ -77,8 +77,30 @@ _HALVED_AT = 0.05
 Select = Callable[[Any], tuple[Any, Any]]
 
 
+class Selecting(Checked):
+  """An objective with the fields of `SELECTION`, which select pseudo-labels."""
+
+  threshold: float
+  pseudo_label_rule: str
+  min_confidence: float
+  max_energy: float
+
+  def select(
+    self, logits: tf.Tensor, thresholds: tf.Tensor | None = None
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns pseudo-labels and weights (`selection.pseudo_labels`)."""
+    return selection.pseudo_labels(
+      logits,
+      self.threshold,
+      self.pseudo_label_rule,
+      self.min_confidence,
+      thresholds,
+      self.max_energy,
+    )
+
+
 @dataclasses.dataclass(frozen=True)
-class ConsistencyRegularization(Checked):
+class ConsistencyRegularization(Selecting):
   """CRL, the FixMatch loss on unlabelled examples (Zhang et al., Eq. 4).
 
   Attributes:
@@ -179,19 +201,6 @@ class ConsistencyRegularization(Checked):
       loss += difference[0] / tf.maximum(metrics['loss'][1], 1.0)
       metrics['sharpness'] = difference
     return loss, metrics
-
-  def select(
-    self, logits: tf.Tensor, thresholds: tf.Tensor | None = None
-  ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns pseudo-labels and weights (`selection.pseudo_labels`)."""
-    return selection.pseudo_labels(
-      logits,
-      self.threshold,
-      self.pseudo_label_rule,
-      self.min_confidence,
-      thresholds,
-      self.max_energy,
-    )
 
 
 @dataclasses.dataclass(frozen=True)

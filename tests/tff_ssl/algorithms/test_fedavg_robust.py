@@ -1,4 +1,4 @@
-"""Rounds of FedAvg with aligned pseudo-labels against numpy, and a collapse."""
+"""Rounds of FedAvg with aligned pseudo-labels against numpy."""
 
 import collections
 
