@@ -246,7 +246,10 @@ def test_the_tables(capsys):
 
 
 # Rows of `ssfl_table2` with stored results: clients of a round, and name.
-_RAN = ((47, 'fedavg'), (47, 's5'), (10, 'fedavg'))
+_RAN = (
+  *((47, 'fedavg'), (47, 's5'), (10, 'fedavg')),
+  *((10, 's2'), (10, 's2_as_coded'), (10, 'control_s2')),
+)
 
 
 def test_the_rows(capsys):
