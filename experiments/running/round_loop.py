@@ -54,6 +54,12 @@ class _Lost(NamedTuple):
   def total(self) -> int:
     return sum(count or 0 for count in self)
 
+  @property
+  def remedy(self) -> str:
+    if 2 * (self.non_finite or 0) > self.total:
+      return 'training diverges, so lower --learning_rate (or --corrupt_share)'
+    return 'lower it, or find out what keeps clients from completing'
+
   def __str__(self) -> str:
     reasons = ('dropped out', 'not finite', 'invalid')
     return ', '.join(
@@ -175,9 +181,8 @@ class RoundLoop:
         raise GivenUpError(
           f'Round {round_num + 1} was given up {_MAX_ATTEMPTS} times: of '
           f'{len(cohort.invited)} clients, too few completed it ({lost} in the '
-          'last attempt) for '
-          f'--min_completion={self.min_completion:g}: lower it, or '
-          'find out what keeps clients from completing.'
+          f'last attempt) for --min_completion={self.min_completion:g}: '
+          f'{lost.remedy}.'
         )
 
   def _is_too_few(self, cohort: Cohort, lost: _Lost) -> bool:

@@ -391,12 +391,19 @@ def test_as_many_complete_a_round_as_the_share_says():
     )
 
 
-def test_a_round_that_too_few_complete_ends_the_run(refusal):
-  process = Process(clients=[lost(2, 1)] * 9)
+@pytest.mark.parametrize(
+  'non_finite, invalid, remedy',
+  [(2, 1, '--learning_rate'), (1, 2, 'keeps clients from completing')],
+)
+def test_a_round_that_too_few_complete_ends_the_run(
+  refusal, non_finite, invalid, remedy
+):
+  process = Process(clients=[lost(non_finite, invalid)] * 9)
   with refusal(
     'Round 1 was given up 5 times: of 4 clients',
-    '0 dropped out, 2 not finite, 1 invalid',
+    f'0 dropped out, {non_finite} not finite, {invalid} invalid',
     '--min_completion=0.5',
+    remedy,
     error=round_loop.GivenUpError,
   ):
     run(process)
