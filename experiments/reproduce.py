@@ -23,9 +23,9 @@ from experiments.tables import (
 from tff_ssl.common.setting import Setting
 
 _HOURS = (
-  'Hours are those of two cores of the machine that made results/ (of a row, '
-  'with one\nseed). Where no row of this kind ran there, they are unknown. For '
-  'this machine:\npython -m experiments.run --recipe=TABLE:ROW --dry_run'
+  'Hours are those of the machines that made results/, on one or two cores (a '
+  'row, one\nseed). Where no row of this kind ran there, they are unknown. '
+  'For this machine:\npython -m experiments.run --recipe=TABLE:ROW --dry_run'
 )
 
 COMMAND = side_commands.Command(

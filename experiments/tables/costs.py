@@ -1,6 +1,6 @@
 """What the rows of tables cost, by the runs whose results are stored.
 
-All of them ran on two cores of one kind of machine, some beside other runs.
+They ran on one or two cores of several machines, some beside other runs.
 """
 
 import collections
