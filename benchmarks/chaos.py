@@ -11,7 +11,9 @@ files, byte for byte. An error must end it with one sentence, and a run that
 ends with exit code 0 must have lost nothing. A private run must have counted
 each round before it drew noise, and draw none anew for a round that it keeps.
 
-`--kills=N` kills real runs, which compute, at random moments.
+`--kills=N` kills real runs, which compute, at random moments. `--signals=N`
+sends signals to runs on a Ray cluster and to the processes of that cluster
+(`make ray` installs Ray).
 """
 
 import argparse
@@ -24,7 +26,6 @@ import multiprocessing
 import os
 import pathlib
 import re
-import shutil
 import signal
 import sys
 import tempfile
@@ -35,38 +36,34 @@ from typing import NoReturn
 
 import numpy as np
 
-from benchmarks import faulty_disk, rehearsal
+from benchmarks import broken_runs, cluster_chaos, faulty_disk, rehearsal
+from benchmarks.broken_runs import SAME, SERVER, SMALL
 from experiments import run
-from experiments.artifacts import checkpoints, durable_files, run_folder
+from experiments.artifacts import checkpoints, run_folder
 from tff_ssl import privacy
 
-_SMALL = (
-  *('--dataset=digits', '--model=dense', '--num_clients=6'),
-  *('--clients_per_round=4', '--rounds_per_checkpoint=1'),
-)
-_SERVER = ('--server_examples=50', '--server_warmup_rounds=0')
 PROCESSES = {
   'grouping': (
-    *('--process=grouping', *_SMALL, *_SERVER, '--total_rounds=3'),
+    *('--process=grouping', *SMALL, *SERVER, '--total_rounds=3'),
     *('--threshold=0.5', '--rounds_per_evaluation=1'),
     '--pseudo_label_examples=100',
   ),
   'private': (
-    *('--process=fedavg', *_SMALL, '--total_rounds=3', '--aggregator=dp'),
+    *('--process=fedavg', *SMALL, '--total_rounds=3', '--aggregator=dp'),
     *('--noise_multiplier=0.1', '--clip_norm=0.5', '--rounds_per_evaluation=2'),
   ),
   'scaffold': (
-    *('--process=scaffold', *_SMALL, '--total_rounds=3', '--batch_size=20'),
+    *('--process=scaffold', *SMALL, '--total_rounds=3', '--batch_size=20'),
     *('--labelled_fraction=0.5', '--rounds_per_evaluation=2'),
   ),
   'fedtrinet': (
-    *('--process=fedtrinet', *_SMALL, '--total_rounds=3'),
+    *('--process=fedtrinet', *SMALL, '--total_rounds=3'),
     *('--model=dense_encoder', '--batch_size=10', '--local_epochs=1'),
     *('--supervised_rounds=1', '--rounds_per_evaluation=2'),
   ),
   # A model that hardly knows anything labels everything.
   'rewinds': (
-    *('--process=fedavg_ssfl', *_SMALL, *_SERVER, '--total_rounds=5'),
+    *('--process=fedavg_ssfl', *SMALL, *SERVER, '--total_rounds=5'),
     *('--threshold=0', '--server_steps=10', '--learning_rate=0.03'),
     *('--rounds_per_evaluation=2', '--on_collapse=rewind'),
   ),
@@ -76,18 +73,14 @@ THRICE = 'kill_thrice'
 FAULTS = (*faulty_disk.KILLS, THRICE, *faulty_disk.ERRORS)
 # At random moments; its points count them.
 MOMENTS = 'kill_at_random'
-SAME = 'same'
 _COLUMNS = (
   *('process', 'seed', 'point', 'fault', 'operation', 'ending', 'outcome'),
 )
-_LEDGER = 'released_rounds.json'
-# Events of TensorFlow, a process number, and what may count more.
-_NOT_COMPARED = (run_folder.TENSORBOARD, '.lock', _LEDGER)
 _SERVER_OF_FORKS = multiprocessing.get_context('forkserver')
 _SERVER_OF_FORKS.set_forkserver_preload(['benchmarks.rehearsal'])
 
 
-class Chaos:
+class Chaos(broken_runs.BrokenRuns):
   """Runs of one process that end too early, and what becomes of them.
 
   Attributes:
@@ -98,13 +91,9 @@ class Chaos:
 
   def __init__(self, process: str, seed: int, place: pathlib.Path):
     """Takes a folder for the run, its cache, and what it prints."""
-    arguments = (
-      *(*PROCESSES[process], f'--seed={seed}'),
-      f'--cache_dir={place / "cache"}',
-    )
-    self.process, self.seed = process, seed
-    self._output, self._errors = place / 'output', place / 'errors'
-    self._run = rehearsal.Rehearsal(arguments, place / 'run')
+    super().__init__(PROCESSES[process], seed, place)
+    self.process = process
+    self._run = rehearsal.Rehearsal(self._arguments, self._folder)
     self._seconds: float | None = None
 
   def __enter__(self) -> 'Chaos':
@@ -114,8 +103,8 @@ class Chaos:
         contextlib.redirect_stdout(output),
       ):
         stack.enter_context(self._run)
-      self._expected = _digests(self._run.folder)
-      self._is_private = (self._run.folder / _LEDGER).exists()
+      self._expected = broken_runs.digests(self._folder)
+      self._is_private = (self._folder / broken_runs.LEDGER).exists()
       self.count()
       self._stack = stack.pop_all()
     return self
@@ -133,7 +122,9 @@ class Chaos:
     code = self._start()
     if code or (outcome := self._difference()) != SAME:
       outcome = self._said() if code else outcome
-      raise RuntimeError(f'{self.process}: {_in_words(code)}, {outcome}')
+      raise RuntimeError(
+        f'{self.process}: {broken_runs.in_words(code)}, {outcome}'
+      )
     self.operations = json.loads(self._output.read_text().splitlines()[-1])
 
   def points(self) -> Iterator[tuple[int, str]]:
@@ -147,14 +138,13 @@ class Chaos:
         ):
           yield point, fault
 
-  def operation(self, point: int, fault: str) -> str:
-    """Returns where a fault is."""
-    return '' if fault == MOMENTS else ' '.join(self.operations[point - 1])
-
   def saved_at(self, point: int) -> int:
-    """Returns the last round whose checkpoint must survive an operation."""
+    """Returns the last round whose checkpoint must survive an operation.
+
+    The operation itself may be done, or not: what it removes need not survive.
+    """
     there = {0}
-    for number, (name, where) in enumerate(self.operations[: point - 1], 1):
+    for number, (name, where) in enumerate(self.operations[:point], 1):
       match = re.fullmatch(rf'{run_folder.CHECKPOINTS}/(\D+)(\d+)', where)
       if name == 'rename' and match:
         saved = int(match[2])
@@ -170,7 +160,7 @@ class Chaos:
     rng = np.random.default_rng([self.seed, point])
     if fault == MOMENTS:
       self._train_for_real(self._length() * rng.uniform())
-      return _in_words(-signal.SIGKILL), self._resume()
+      return broken_runs.in_words(-signal.SIGKILL), self._resume()
     is_kill = fault in (*faulty_disk.KILLS, THRICE)
     first = faulty_disk.KILLS[0] if fault == THRICE else fault
     code = self._start(point, first)
@@ -179,23 +169,28 @@ class Chaos:
     else:
       wrong = self._wrong_ending(code)
     if wrong:
-      return _in_words(code), wrong
+      return broken_runs.in_words(code), wrong
     if not code:  # Then nothing may be missing, and nothing is resumed.
-      return _in_words(code), self._difference()
+      return broken_runs.in_words(code), self._difference()
     if (kept := self._rounds_kept()) < (saved := self.saved_at(point)):
-      return _in_words(code), f'round {saved} was saved, and {kept} is left'
+      return broken_runs.in_words(
+        code
+      ), f'round {saved} was saved, and {kept} is left'
     for _ in range(2 * (fault == THRICE)):
       self._start(int(rng.integers(1, len(self.operations))), first)
-    return _in_words(code), self._resume()
+    return broken_runs.in_words(code), self._resume()
 
   def _resume(self) -> str:
     """Starts the run again, and returns what is wrong with its end, if any."""
-    folder, kept = self._run.folder, self._rounds_kept()
+    kept = self._rounds_kept()
     drawn_before = len(self._run.drawn())
     if code := self._start():
-      return f'not resumable: {_in_words(code)}, {self._said()}'
+      return f'not resumable: {broken_runs.in_words(code)}, {self._said()}'
     if self._is_private:
-      drawn, counted = self._run.drawn(), _counted(folder / _LEDGER)
+      drawn, counted = (
+        self._run.drawn(),
+        _counted(self._folder / broken_runs.LEDGER),
+      )
       if any(counted[n] < drawn.count(n) for n in drawn):
         return f'rounds {drawn} are drawn, and {dict(counted)} counted'
       if any(number < kept for number in drawn[drawn_before:]):
@@ -203,11 +198,11 @@ class Chaos:
     return self._difference()
 
   def _rounds_kept(self) -> int:
-    return checkpoints.rounds_done(self._run.folder / run_folder.CHECKPOINTS)
+    return checkpoints.rounds_done(self._folder / run_folder.CHECKPOINTS)
 
   def _start(self, point: int = 0, fault: str | None = None) -> int:
     """Runs the command in a fork, and returns its exit code."""
-    disk = faulty_disk.FaultyDisk(self._run.folder, point, fault)
+    disk = faulty_disk.FaultyDisk(self._folder, point, fault)
 
     def run():
       with disk.hooked():
@@ -252,7 +247,7 @@ class Chaos:
       target=_for_real, args=(self._run.command, str(self._output))
     )
     process.start()
-    flags = self._run.folder / run_folder.FLAGS
+    flags = self._folder / run_folder.FLAGS
     while process.is_alive() and not flags.exists():
       time.sleep(0.01)
     began = time.monotonic()
@@ -262,34 +257,18 @@ class Chaos:
     return time.monotonic() - began
 
   def _clear(self) -> None:
-    shutil.rmtree(self._run.folder, ignore_errors=True)
+    super()._clear()
     self._run.forget_drawn()
-
-  def _said(self) -> str:
-    if not self._errors.exists():
-      return 'nothing said'
-    return (self._errors.read_text().splitlines() or ['nothing said'])[-1]
 
   def _wrong_ending(self, code: int) -> str:
     """Returns what is wrong with the end of a run whose disk has failed."""
     if not code:
       return ''
-    said = self._errors.read_text()
-    sentences = re.findall('^error: .+', said, re.MULTILINE)
-    if code not in (1, 2) or 'Traceback' in said or len(sentences) != 1:
+    if code not in (1, 2) or not self._says_one_sentence():
       return f'not one sentence: {self._said()}'
-    if code == 2 and _num_rows(self._run.folder):
+    if code == 2 and broken_runs.num_rows(self._folder):
       return f'refused after a round: {self._said()}'
     return ''
-
-  def _difference(self) -> str:
-    found, expected = _digests(self._run.folder), self._expected
-    names = sorted(
-      name
-      for name in {*found, *expected}
-      if found.get(name) != expected.get(name)
-    )
-    return f'other {", ".join(names)}' if names else SAME
 
 
 def _for_real(command: Sequence[str], output: str) -> NoReturn:
@@ -297,22 +276,6 @@ def _for_real(command: Sequence[str], output: str) -> NoReturn:
   with pathlib.Path(output).open('w') as file, rehearsal.pinned():
     sys.stdout = sys.stderr = file
     os._exit(run.main(command))
-
-
-def _num_rows(folder: pathlib.Path) -> int:
-  path = folder / run_folder.METRICS
-  return path.read_bytes().count(b'\n') - 1 if path.exists() else 0
-
-
-def _digests(folder: pathlib.Path) -> dict[str, str]:
-  """Returns the SHA-256 of each file of a run, and of its folders."""
-  found = {}
-  for path in folder.rglob('*'):
-    name = path.relative_to(folder)
-    if name.parts[0] not in _NOT_COMPARED:
-      content = path.read_bytes() if path.is_file() else b''
-      found[str(name)] = durable_files.sha256(content)
-  return found
 
 
 def _counted(ledger: pathlib.Path) -> collections.Counter:
@@ -323,23 +286,41 @@ def _counted(ledger: pathlib.Path) -> collections.Counter:
   )
 
 
-def _in_words(code: int) -> str:
-  return signal.Signals(-code).name if code < 0 else f'exit {code}'
-
-
 @contextlib.contextmanager
-def _opened(process: str, seed: int) -> Iterator[Chaos]:
-  with (
-    tempfile.TemporaryDirectory() as place,
-    Chaos(process, seed, pathlib.Path(place).resolve()) as chaos,
-  ):
-    yield chaos
+def _opened(
+  process: str, seed: int
+) -> Iterator[Chaos | cluster_chaos.ClusterChaos]:
+  with tempfile.TemporaryDirectory() as name:
+    place = pathlib.Path(name).resolve()
+    if process == cluster_chaos.NAME:
+      opened = cluster_chaos.ClusterChaos(seed, place)
+    else:
+      opened = Chaos(process, seed, place)
+    with opened as chaos:
+      yield chaos
 
 
-def _try(chaos: Chaos, point: int, fault: str) -> dict[str, str]:
+def _points(chaos, asked) -> list[tuple[int, str]]:
+  """Returns what is tried of a process: numbers and faults."""
+  if isinstance(chaos, cluster_chaos.ClusterChaos):
+    return [
+      (n + 1, name)
+      for n in range(asked.signals)
+      for name in cluster_chaos.SIGNALS
+    ]
+  points = [each for each in chaos.points() if each[0] % asked.every == 0]
+  if chaos.process != 'private':  # The noise of real runs is another.
+    points += [(n + 1, MOMENTS) for n in range(asked.kills)]
+  return points
+
+
+def _try(
+  chaos: Chaos | cluster_chaos.ClusterChaos, point: int, fault: str
+) -> dict[str, str]:
   """Tries a point, and returns its row."""
   ending, outcome = chaos.try_point(point, fault)
-  where = chaos.operation(point, fault)
+  is_random = fault in (MOMENTS, *cluster_chaos.SIGNALS)
+  where = '' if is_random else ' '.join(chaos.operations[point - 1])
   values = (chaos.process, chaos.seed, point, fault, where, ending, outcome)
   row = dict(zip(_COLUMNS, map(str, values), strict=True))
   if outcome != SAME:
@@ -357,20 +338,17 @@ def _try_all(asked, file) -> bool:
   for process in asked.only.split(','):
     began = time.monotonic()
     with _opened(process, asked.seed) as chaos:
-      points = [each for each in chaos.points() if each[0] % asked.every == 0]
-      if process != 'private':  # The noise of real runs is another.
-        points += [(n + 1, MOMENTS) for n in range(asked.kills)]
+      points = _points(chaos, asked)
       for point, fault in points:
         key = (process, *map(str, (asked.seed, point)), fault)
         if key not in done:
           rows.append(_try(chaos, point, fault))
           writer.writerow(rows[-1])
           file.flush()
-      print(
-        f'{process}: {len(points)} faults in {len(chaos.operations)} '
-        f'operations, {time.monotonic() - began:.0f} s',
-        flush=True,
-      )
+    print(
+      f'{process}: {len(points)} faults, {time.monotonic() - began:.0f} s',
+      flush=True,
+    )
   wrong = [row for row in rows if row['outcome'] != SAME]
   print(
     f'{len(rows)} runs with a fault, {len(wrong)} of them with another end.'
@@ -381,7 +359,12 @@ def _try_all(asked, file) -> bool:
 def main() -> int:
   """Tries all points, or the one to replay; returns 1 after a failure."""
   parser = argparse.ArgumentParser(prog='python -m benchmarks.chaos')
-  parser.add_argument('--only', default=','.join(PROCESSES), metavar='A,B')
+  parser.add_argument(
+    '--only',
+    default=','.join(PROCESSES),
+    help=f'of these, or {cluster_chaos.NAME}',
+    metavar='A,B',
+  )
   parser.add_argument(
     '--every',
     type=int,
@@ -395,6 +378,12 @@ def main() -> int:
     type=int,
     default=0,
     help='random kills of real runs of each process, but the private one',
+  )
+  parser.add_argument(
+    '--signals',
+    type=int,
+    default=0,
+    help='signals of each kind to a run on a cluster, and to each part of it',
   )
   parser.add_argument(
     '--write',

@@ -396,8 +396,22 @@ def test_a7_a_run_that_collapses_is_stopped_and_goes_on(
 
 
 @pytest.mark.runs
+@pytest.mark.parametrize(
+  'flags',
+  [
+    GROUPING,
+    ('--process=scaffold', *SMALL, '--labelled_fraction=0.5'),
+    ('--process=fedtrinet', *SMALL, '--model=dense_encoder'),
+    ('--process=fedavg_robust', *SMALL, '--labelled_fraction=0.5'),
+    (
+      *('--process=fedavg', *SMALL, '--aggregator=dp'),
+      *('--noise_multiplier=0.1', '--clip_norm=0.5'),
+    ),
+  ],
+  ids=lambda flags: flags[0].removeprefix('--process='),
+)
 def test_r12_three_hundred_rounds_leave_nothing_behind(
-  cache, tmp_path, monkeypatch
+  flags, cache, tmp_path, monkeypatch
 ):
   """Memory, open files and threads stay as they are."""
   found, memory = [], round_loop._memory
@@ -409,7 +423,7 @@ def test_r12_three_hundred_rounds_leave_nothing_behind(
 
   monkeypatch.setattr(round_loop, '_memory', look)
   long = ('--total_rounds=300', '--rounds_per_evaluation=50')
-  run_folders.train(tmp_path, *GROUPING, cache, *long)
+  run_folders.train(tmp_path, *flags, cache, *long)
   memory_of_rounds = metrics_of(tmp_path)['python_mib']
   before, after = memory_of_rounds[90:110], memory_of_rounds[280:]
   assert after.median() < 1.02 * before.median()

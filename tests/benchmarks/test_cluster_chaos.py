@@ -1,0 +1,37 @@
+"""Runs on a Ray cluster that a signal reaches at a random moment."""
+
+import os
+import subprocess
+
+import pytest
+
+from benchmarks import broken_runs, cluster_chaos
+
+pytestmark = [pytest.mark.ray, pytest.mark.xdist_group('ray')]
+
+
+@pytest.fixture(scope='module')
+def runs(tmp_path_factory):
+  with cluster_chaos.ClusterChaos(
+    0, tmp_path_factory.mktemp('cluster')
+  ) as opened:
+    yield opened
+
+
+# `make chaos` tries the others, and more moments.
+@pytest.mark.parametrize('fault', ['SIGKILL_worker', 'SIGTERM_run'])
+def test_r8_r11_a_signal_on_a_cluster(fault, runs):
+  assert runs.try_point(1, fault)[1] == broken_runs.SAME
+
+
+def test_what_a_run_leaves_behind_shows(runs, monkeypatch):
+  monkeypatch.setattr(cluster_chaos, '_GRACE_S', 1)
+  mark = {cluster_chaos._MARK: str(os.getpid())}
+  with subprocess.Popen(['sleep', '300'], env=os.environ | mark):
+    assert 'sleep' in runs.try_point(1, 'SIGINT_run')[1]
+
+
+def test_another_result_shows(runs, monkeypatch):
+  other = {**runs._expected, 'metrics.csv': 'another'}
+  monkeypatch.setattr(runs, '_expected', other)
+  assert runs.try_point(1, 'SIGKILL_run')[1] == 'other metrics.csv'
