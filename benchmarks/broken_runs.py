@@ -57,10 +57,17 @@ class BrokenRuns:
       return 'nothing said'
     return (self._errors.read_text().splitlines() or ['nothing said'])[-1]
 
-  def _says_one_sentence(self) -> bool:
+  def _wrong_ending(self, code: int) -> str:
+    """Returns what is wrong with the end of a run that was not killed."""
+    if not code:
+      return ''
     said = self._errors.read_text()
     sentences = re.findall('^error: .+', said, re.MULTILINE)
-    return len(sentences) == 1 and 'Traceback' not in said
+    if code not in (1, 2) or 'Traceback' in said or len(sentences) != 1:
+      return f'not one sentence: {self._said()}'
+    if code == 2 and num_rows(self._folder):
+      return f'refused after a round: {self._said()}'
+    return ''
 
 
 def num_rows(folder: pathlib.Path) -> int:

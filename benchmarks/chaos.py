@@ -260,16 +260,6 @@ class Chaos(broken_runs.BrokenRuns):
     super()._clear()
     self._run.forget_drawn()
 
-  def _wrong_ending(self, code: int) -> str:
-    """Returns what is wrong with the end of a run whose disk has failed."""
-    if not code:
-      return ''
-    if code not in (1, 2) or not self._says_one_sentence():
-      return f'not one sentence: {self._said()}'
-    if code == 2 and broken_runs.num_rows(self._folder):
-      return f'refused after a round: {self._said()}'
-    return ''
-
 
 def _for_real(command: Sequence[str], output: str) -> NoReturn:
   """Runs a command in this process, with the times of a rehearsal."""

@@ -92,20 +92,13 @@ class ClusterChaos(broken_runs.BrokenRuns):
       except subprocess.TimeoutExpired:
         return 'none', f'it hangs for {_PATIENCE_S} s: {self._said()}'
       _, left = psutil.wait_procs(_marked(), timeout=_GRACE_S)
+    ending, number = broken_runs.in_words(code), signal.Signals[name]
     if left:
-      names = ', '.join(_program(one) for one in left)
-      return broken_runs.in_words(code), f'left: {names}'
-    return broken_runs.in_words(code), self._wrong_ending(
-      code, name
-    ) or self._resume(code)
-
-  def _wrong_ending(self, code: int, signal_name: str) -> str:
-    number = signal.Signals[signal_name]
-    if code == 1 and not self._says_one_sentence():
-      return f'not one sentence: {self._said()}'
-    if code not in (0, 1, -number, 128 + number):
-      return f'another exit code: {self._said()}'
-    return ''
+      return ending, f'left: {", ".join(_program(one) for one in left)}'
+    if code not in (-number, 128 + number):
+      if wrong := self._wrong_ending(code):
+        return ending, wrong
+    return ending, self._resume(code)
 
   def _resume(self, code: int) -> str:
     if code:

@@ -79,6 +79,11 @@ def install(
 
 
 def _install_cluster(settings, store_path, client_state_folder) -> None:
+  # Ray may end this process from its first moment on.
+  ray_cluster.say_if_killed(
+    'error: The run was killed, or lost a process of its Ray cluster: start '
+    'again to continue.'
+  )
   needed = [store_path]
   if client_state_folder is not None:
     needed.append(_write_probe(client_state_folder))
@@ -92,10 +97,6 @@ def _install_cluster(settings, store_path, client_state_folder) -> None:
     )
   except RuntimeError as error:
     raise ValueError(f'--cluster={settings.cluster}: {error}') from error
-  ray_cluster.say_if_killed(
-    'error: The run was killed, or lost a process of its Ray cluster: start '
-    'again to continue.'
-  )
 
 
 def _write_probe(states: str) -> str:

@@ -19,9 +19,17 @@ def runs(tmp_path_factory):
 
 
 # `make chaos` tries the others, and more moments.
-@pytest.mark.parametrize('fault', ['SIGKILL_worker', 'SIGTERM_run'])
-def test_r8_r11_a_signal_on_a_cluster(fault, runs):
-  assert runs.try_point(1, fault)[1] == broken_runs.SAME
+@pytest.mark.parametrize(
+  ('point', 'fault'),
+  [
+    (1, 'SIGKILL_worker'),
+    (1, 'SIGTERM_run'),
+    # While Ray starts, which then ended the run without a word.
+    (2, 'SIGKILL_head'),
+  ],
+)
+def test_r8_r11_a_signal_on_a_cluster(point, fault, runs):
+  assert runs.try_point(point, fault)[1] == broken_runs.SAME
 
 
 def test_what_a_run_leaves_behind_shows(runs, monkeypatch):
