@@ -95,10 +95,9 @@ class ClusterChaos(broken_runs.BrokenRuns):
     ending, number = broken_runs.in_words(code), signal.Signals[name]
     if left:
       return ending, f'left: {", ".join(_program(one) for one in left)}'
-    if code not in (-number, 128 + number):
-      if wrong := self._wrong_ending(code):
-        return ending, wrong
-    return ending, self._resume(code)
+    was_ended = code in (-number, 128 + number)
+    wrong = '' if was_ended else self._wrong_ending(code)
+    return ending, wrong or self._resume(code)
 
   def _resume(self, code: int) -> str:
     if code:
