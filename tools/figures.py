@@ -106,12 +106,12 @@ _GAIN_WRITERS = Panel(
   'gain_writers',
   _Bound('ten_writers_supervised', 'all labels at the clients'),
   Line('ten_writers_defaults', '100 labels and unlabelled clients'),
-  _Bound('ten_writers_server_only', 'the 100 labels alone'),
+  _Bound('ten_writers_server_only_average', 'the 100 labels alone'),
 )
 _GAIN_BALANCED = Panel(
   'gain_balanced',
   Line('robust_s2', 'grouping_robust, S = 2'),
-  _Bound('server_only', 'the server alone'),
+  _Bound('server_only_ema', 'the server alone'),
   Line('grouping_s2', 'grouping, S = 2 (one seed)', 'red'),
 )
 _LABEL_HUNGRY = (

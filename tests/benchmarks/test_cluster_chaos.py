@@ -28,7 +28,7 @@ def runs(tmp_path_factory):
     (2, 'SIGKILL_head'),
   ],
 )
-def test_r8_r11_a_signal_on_a_cluster(point, fault, runs):
+def test_r8_r9_r11_r17_a_signal_on_a_cluster(point, fault, runs):
   assert runs.try_point(point, fault)[1] == broken_runs.SAME
 
 

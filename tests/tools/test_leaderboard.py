@@ -159,9 +159,9 @@ def test_a_leaderboard_says_what_is_not_run(stored):
   assert rows['`sage`'][-2:] == ['0.25 to 0.50', '5.0']
   assert rows['`fedavg_uda`'][:4] == ['not run'] * 4
   assert '`fedavg`, all labels' in rows
-  assert leaderboard.runs_done('leaderboard_clients') == (5, 180)
+  assert leaderboard.runs_done('leaderboard_clients') == (5, 240)
   assert leaderboard.told_apart('leaderboard_clients', 'p10') == (
-    'none of 21 pairs'
+    'none of 36 pairs'
   )
 
 
