@@ -92,9 +92,10 @@ class ClusterChaos(broken_runs.BrokenRuns):
       except subprocess.TimeoutExpired:
         return 'none', f'it hangs for {_PATIENCE_S} s: {self._said()}'
       _, left = psutil.wait_procs(_marked(), timeout=_GRACE_S)
+      names = [_program(one) for one in left]
     ending, number = broken_runs.in_words(code), signal.Signals[name]
-    if left:
-      return ending, f'left: {", ".join(_program(one) for one in left)}'
+    if names:
+      return ending, f'left: {", ".join(names)}'
     was_ended = code in (-number, 128 + number)
     wrong = '' if was_ended else self._wrong_ending(code)
     return ending, wrong or self._resume(code)
