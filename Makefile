@@ -98,7 +98,7 @@ test-notebooks: $(STAMP) $(DOCS) ## tutorials and examples, executed
 # The second command adds to the rows of the first.
 chaos: $(STAMP) $(RAY) ## kill runs at each file operation and at random, on a cluster, too, let their disks fail (hours)
 	@$(BIN)/python -m benchmarks.chaos --kills=50 --write=$(CHAOS)
-	@$(BIN)/python -m benchmarks.chaos --only=cluster --signals=5 --write=$(CHAOS)
+	@$(BIN)/python -m benchmarks.chaos --only=cluster --signals=3 --write=$(CHAOS)
 
 # mypy wants newer packages than TFF allows.
 $(TYPES): requirements/types.txt

@@ -71,6 +71,7 @@ class BrokenRuns:
 
 
 def num_rows(folder: pathlib.Path) -> int:
+  """Returns how many rounds a run has written to its table."""
   path = folder / run_folder.METRICS
   return path.read_bytes().count(b'\n') - 1 if path.exists() else 0
 
@@ -87,4 +88,5 @@ def digests(folder: pathlib.Path) -> dict[str, str]:
 
 
 def in_words(code: int) -> str:
+  """Returns a process's exit code, or the signal that killed it."""
   return signal.Signals(-code).name if code < 0 else f'exit {code}'

@@ -164,21 +164,20 @@ class Chaos(broken_runs.BrokenRuns):
     is_kill = fault in (*faulty_disk.KILLS, THRICE)
     first = faulty_disk.KILLS[0] if fault == THRICE else fault
     code = self._start(point, first)
+    ended = broken_runs.in_words(code)
     if is_kill:
       wrong = '' if code == -signal.SIGKILL else 'not killed'
     else:
       wrong = self._wrong_ending(code)
     if wrong:
-      return broken_runs.in_words(code), wrong
+      return ended, wrong
     if not code:  # Then nothing may be missing, and nothing is resumed.
-      return broken_runs.in_words(code), self._difference()
+      return ended, self._difference()
     if (kept := self._rounds_kept()) < (saved := self.saved_at(point)):
-      return broken_runs.in_words(
-        code
-      ), f'round {saved} was saved, and {kept} is left'
+      return ended, f'round {saved} was saved, and {kept} is left'
     for _ in range(2 * (fault == THRICE)):
       self._start(int(rng.integers(1, len(self.operations))), first)
-    return broken_runs.in_words(code), self._resume()
+    return ended, self._resume()
 
   def _resume(self) -> str:
     """Starts the run again, and returns what is wrong with its end, if any."""
@@ -187,10 +186,8 @@ class Chaos(broken_runs.BrokenRuns):
     if code := self._start():
       return f'not resumable: {broken_runs.in_words(code)}, {self._said()}'
     if self._is_private:
-      drawn, counted = (
-        self._run.drawn(),
-        _counted(self._folder / broken_runs.LEDGER),
-      )
+      drawn = self._run.drawn()
+      counted = _counted(self._folder / broken_runs.LEDGER)
       if any(counted[n] < drawn.count(n) for n in drawn):
         return f'rounds {drawn} are drawn, and {dict(counted)} counted'
       if any(number < kept for number in drawn[drawn_before:]):

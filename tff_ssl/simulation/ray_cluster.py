@@ -140,12 +140,28 @@ class Watch:
     return done
 
   def end_if_lost(self) -> bool:
-    """Kills a local cluster that does not answer, and says so."""
+    """Has a local cluster killed that does not answer, and says so.
+
+    It dies when this process has ended. Killed before, its node would end this
+    process, by `_exit` with an exit code of its own.
+    """
     if self._driver.node is not self._node:  # It has left the cluster.
       return False
     if not self._lost.done() and all(ping() for ping in self._pings.values()):
       return False
-    self._node.kill_all_processes(check_alive=False)
+    started = [
+      str(one.process.pid)
+      for kind in self._node.all_processes.values()
+      for one in kind
+    ]
+    # The pipe closes with this process.
+    self._killer = subprocess.Popen(
+      ['/bin/sh', '-c', 'read _; kill -9 "$@"', 'sh', *started],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.DEVNULL,
+      stderr=subprocess.DEVNULL,
+      start_new_session=True,  # Ctrl-C does not end it.
+    )
     return True
 
   def _watch(self, ping, error) -> None:

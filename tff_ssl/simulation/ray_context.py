@@ -20,6 +20,7 @@ import hashlib
 import logging
 import math
 import os
+import pickle
 import threading
 import time
 from collections.abc import Sequence
@@ -293,7 +294,7 @@ class _Pool:
       return
     self._failed_starts = 0
     if process.part not in (None, _OF_NO_ROUND):
-      round_.results[process.part] = result
+      round_.results[process.part] = pickle.loads(result)
     process.rest()
 
   def _replace(self, index, round_, why) -> None:

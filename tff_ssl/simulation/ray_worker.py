@@ -4,6 +4,7 @@ import collections
 import contextlib
 import dataclasses
 import os
+import pickle
 import socket
 
 import tensorflow_federated as tff
@@ -57,7 +58,7 @@ class RayWorker:
         ) from error
     return os.getpid()
 
-  def compute(self, key: str, serialized, shared, own):
+  def compute(self, key: str, serialized, shared, own) -> bytes:
     """Computes what a part of the clients contributes to a round.
 
     Args:
@@ -66,6 +67,11 @@ class RayWorker:
         read only where the computation is not known yet.
       shared: The elements of the argument that all parts share, by index.
       own: The other elements, by index.
+
+    Returns:
+      The pickled result. Ray would give arrays as views of its store. Whoever
+      freed one while the store's node hangs would hang with it, and all of
+      Python.
     """
     elements = {**shared, **own}
     if WHOLE in elements:
@@ -75,7 +81,10 @@ class RayWorker:
         *(elements[index] for index in range(len(elements)))
       )
     try:
-      return self._context.invoke(self._computation(key, serialized), argument)
+      result = self._context.invoke(
+        self._computation(key, serialized), argument
+      )
+      return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
       # Errors of gRPC cannot be sent.
       raise RuntimeError(processes.first_cause(error)) from None

@@ -17,6 +17,7 @@ import federations
 import numpy as np
 import psutil
 import pytest
+import pythons
 import tensorflow as tf
 import tensorflow_federated as tff
 from comparing import assert_close, assert_same
@@ -292,6 +293,53 @@ def test_r8_a_lost_node(cluster, context, process):
 def test_values_out_of_range(name):
   with pytest.raises(ValueError, match=f'{name} must be .* >= 1, but is 0'):
     ray_context.build_ray_context('auto', **{name: 0})
+
+
+_FREES_RESULTS = """
+import signal, threading
+import numpy as np, psutil
+import tensorflow_federated as tff
+from tff_ssl.simulation import ray_cluster, ray_context
+
+big = tff.FederatedType(tff.TensorType(np.float32, [10**6]), tff.CLIENTS)
+values = [np.ones(10**6, np.float32)]
+
+
+@tff.federated_computation(big)
+def total(value):
+  return tff.federated_sum(value)
+
+
+context = ray_context.build_ray_context('local', num_parts=1)
+parts, compute_parts = [], context._compute_parts
+context._compute_parts = lambda *args: (
+  parts.append(compute_parts(*args)) or parts[-1]
+)
+assert context.invoke(total, values)[-1] == 1
+[node] = [p for p in psutil.Process().children() if p.name() == 'raylet']
+node.send_signal(signal.SIGSTOP)
+thread = threading.Thread(target=context.invoke, args=(total, values))
+thread.start()
+thread.join(2)
+assert thread.is_alive()  # It waits for room in the store.
+[[(part,)]] = parts
+assert part.nbytes == 4 * 10**6
+del part
+parts.clear()
+print('Freed.')
+ray_cluster.leave(0)
+"""
+
+
+def test_r9_what_came_from_a_hanging_node_can_be_freed():
+  process = pythons.start('-c', _FREES_RESULTS)
+  try:
+    assert process.communicate(timeout=90) == ('Freed.\n', None)
+  except subprocess.TimeoutExpired:  # It holds Python's lock.
+    for one in psutil.Process(process.pid).children(recursive=True):
+      one.kill()
+    process.kill()
+    raise
 
 
 def test_ray_does_not_hide_what_is_installed():
