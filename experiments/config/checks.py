@@ -109,6 +109,8 @@ def _facts(values: Values, chosen: Mapping[str, Choice]) -> dict[str, Any]:
   process, source = chosen['process'], chosen['dataset']
   partition = chosen['partition']
   rule = values.get('pseudo_label_rule') or 'fixed'
+  labels_at = process.needs.labels_at
+  server_has_all = process.takes('server_data') and labels_at == 'server'
   return {
     **values,
     **process.facts,
@@ -119,11 +121,11 @@ def _facts(values: Values, chosen: Mapping[str, Choice]) -> dict[str, Any]:
     'can_be_central': (
       {'client_momentum', 'local_epochs'} <= set(process.setting_names)
       and not process.takes('server_data')
-      and process.needs.labels_at == 'clients'
+      and labels_at == 'clients'
     ),
-    'server_has_all_labels': (
-      process.takes('server_data') and process.needs.labels_at == 'server'
-    ),
+    'server_has_all_labels': server_has_all,
+    'has_lower_bound': server_has_all
+    or (labels_at == 'clients' and process.needs.unlabelled),
     'labels_by_confidence': (
       values.get('threshold') is not None or rule != 'fixed'
     ),

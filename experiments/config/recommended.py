@@ -23,7 +23,7 @@ _SAID = {
 # Where the comparisons stand from which a recommendation follows.
 _PAGES = {
   'server': 'results/gain.md',
-  'clients': 'results/fedlabel.md',
+  'clients': 'results/leaderboard.md',
   'all_clients': 'docs/how_to/choose_method.md',
   'sets': 'results/fedul.md',
 }
@@ -60,7 +60,7 @@ def candidates(
     reason = chosen.reason
     if page := _PAGES.get(found.labels_at):
       reason = f'{reason.removesuffix(".")} ({page}).'
-    if found.labels_at == 'server':
+    if found.labels_at in ('server', 'clients'):
       reason += ' See for yourself: --with_lower_bound.'
     return [
       Candidate(

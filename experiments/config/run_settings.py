@@ -213,16 +213,16 @@ SCHEDULE = (
   Setting(
     'with_lower_bound',
     bool,
-    'Trains the server alone beside it, with the same seed, in '
-    '<run_dir>_server_only, and says at the end what the unlabelled examples '
-    'of the clients gave.',
+    'Trains on the labels alone beside it (server_only where the server has '
+    'them, else fedavg or fsl), with the same seed, in <run_dir>_<process>, '
+    'and says at the end what the unlabelled examples of the clients gave.',
     scope=Scope.NAME,
     used_when=(
       needs(
-        'a process with all labels at the server',
-        'the server alone is no bound of the process {process}, whose labels '
-        'are not all at the server',
-        'server_has_all_labels',
+        'a process that learns from examples without labels, beside labels of '
+        'the server or of the same clients',
+        'there is no such bound of the process {process}',
+        'has_lower_bound',
       ),
       needs(
         'clients that train',

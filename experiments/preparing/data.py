@@ -49,13 +49,27 @@ def forget() -> None:
 
 def find_labels(settings) -> Found:
   """Reads the data of a run, and returns where their labels are."""
+  return _found(_read_early(settings), settings.chosen['partition'])
+
+
+def hides_labels(settings) -> bool:
+  """Returns whether a run hides labels; reads data that may lack some."""
+  if not settings.mask_ratio:
+    return False
+  may_lack_labels = settings.chosen['dataset'].may_lack_labels
+  return not (
+    may_lack_labels and _is_mask_idle(settings, _read_early(settings))
+  )
+
+
+def _read_early(settings) -> Source:
+  """Returns the data set of a run whose flags are not settled yet."""
   try:
     with run_folder.cache_folder(settings.cache_dir):
       run_folder.check_files(settings)
-      source = read(settings)
+      return read(settings)
   except (ValueError, TypeError, OSError) as error:
     raise UsageError(str(error)) from error
-  return _found(source, settings.chosen['partition'])
 
 
 def read(settings) -> Source:
@@ -132,20 +146,29 @@ def _split(settings) -> Source:
 
 
 def _with_known_labels(settings, source):
-  """Returns settings that hide no label where the data lack some anyway.
-
-  Unless somebody asked for a mask; and what is said of it.
-  """
-  unknown = np.count_nonzero(source.training.labels == UNKNOWN)
-  ratio = settings.mask_ratio
-  if not unknown or not ratio or ratio != settings.defaults.get('mask_ratio'):
+  """Returns settings without a mask that is idle; and what is said of it."""
+  if not settings.mask_ratio or not _is_mask_idle(settings, source):
     return settings, ()
+  unknown = _count_unknown(source)
   note = (
     f'Note: no label is hidden beside the {unknown:,} that the data lack; the '
-    f'default --mask_ratio={ratio:g} is for data with all labels.'
+    f'default --mask_ratio={settings.mask_ratio:g} is for data with all labels.'
   )
   without = {**vars(settings), 'mask': None, 'mask_ratio': None}
   return types.SimpleNamespace(**without), (note,)
+
+
+def _is_mask_idle(settings, source) -> bool:
+  """Returns whether a mask hides nothing, since the data lack labels anyway.
+
+  Unless somebody asked for a mask.
+  """
+  is_default = settings.mask_ratio == settings.defaults.get('mask_ratio')
+  return is_default and _count_unknown(source) > 0
+
+
+def _count_unknown(source) -> int:
+  return np.count_nonzero(source.training.labels == UNKNOWN)
 
 
 def _divided(settings, source) -> tuple[Source, Partition, str]:

@@ -146,5 +146,6 @@ def run(given: dict[str, object], found: dict[str, object]) -> int:
   if whole:
     gain = spread([lower_bound.gain(*pair) for pair in whole])
     found['gain'] = vars(gain)
-    print(f'Unlabelled clients gave, beyond the server alone: {gain}')
+    bound = lower_bound.in_words(whole[0][1])
+    print(f'Unlabelled examples gave, beyond {bound}: {gain}')
   return outcome.exit_code

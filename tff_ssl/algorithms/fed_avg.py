@@ -164,7 +164,7 @@ MATCH_LOCAL_STEPS = Setting(
   'match_local_steps',
   bool,
   'As many steps as `local_epochs` passes over all examples would take, '
-  'labelled or not: those of ssjo.',
+  'labelled or not: those of methods that learn from both.',
   used_when=(only_with('local_epochs'),),
   group='client training',
 )
@@ -180,6 +180,7 @@ SPECS = (
       shared.CLIENT_MOMENTUM,
       *objectives.Supervised.settings,
       *shared.LOCAL,
+      MATCH_LOCAL_STEPS,
     ),
     source='McMahan et al. 2017, arXiv 1602.05629, Algorithm 1',
     needs=Needs(labels_at='clients', views='weak'),

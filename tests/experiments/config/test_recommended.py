@@ -70,8 +70,8 @@ def test_of_own_data_the_labels_decide():
     ({'sets_per_client': 3}, None, '--sets_per_client=3 has no effect'),
     (
       {'with_lower_bound': True},
-      Found('clients', 'Four clients'),
-      'no bound of the process fedavg_robust.*Four clients',
+      Found('all_clients', 'Four clients'),
+      'no such bound of the process fedavg; .*Four clients',
     ),
   ],
 )

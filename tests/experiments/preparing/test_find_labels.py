@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from datasets.records import split_manifest
 from datasets.sources import catalogue
 from experiments import run, tune
 from experiments.config import flags
@@ -145,10 +146,33 @@ def test_nothing_is_read_for_help_and_refusals(argv, reads, capsys, error_of):
     run.main, *line[1:], '--learning_rate=-1'
   )
   assert not reads
+  line = argv(labelled=20)
   error = error_of(run.main, *line[1:], '--with_lower_bound')
-  assert 'no bound of the process fedavg_robust' in error
-  assert '4 clients, each with 5 of 20 examples labelled' in error
+  assert 'no such bound of the process fedavg;' in error
+  assert '4 clients, each with 20 of 20 examples labelled' in error
   assert reads == ['npz']
+
+
+@pytest.mark.parametrize(
+  'labels, more, ratio',
+  [
+    # The default hides nothing where labels are missing anyway.
+    ({'labelled': 5}, [], None),
+    ({'labelled': 20}, ['--process=fedavg_robust'], 0.8),
+    ({'labelled': 20}, ['--labelled_fraction=0.5'], 0.5),
+  ],
+)
+def test_the_lower_bound_has_the_labels_of_its_run(argv, labels, more, ratio):
+  line = [*argv(**labels), *more, '--with_lower_bound']
+  own, bound = (run.settings for run in lower_bound.plan(flags.parse(line)))
+  assert (own.process, bound.process) == ('fedavg_robust', 'fedavg')
+  assert (bound.mask_ratio or None) == ratio
+  seen = [
+    split_manifest.known_to_clients(prepared.partition, prepared.labels_at)
+    for prepared in map(data.prepare, (own, bound))
+  ]
+  np.testing.assert_array_equal(*seen)
+  assert 0 < len(seen[0]) < 80
 
 
 def test_missing_data_are_told(argv, error_of, tmp_path):

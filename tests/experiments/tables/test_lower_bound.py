@@ -1,4 +1,4 @@
-"""A run with the server alone beside it."""
+"""A run with the labels alone beside it."""
 
 import types
 
@@ -86,10 +86,40 @@ def test_passes_of_the_server_are_steps():
 
 
 @pytest.mark.parametrize(
+  'process, steps, bound, expected',
+  [
+    # Passes of the run go over what has no label, too.
+    ('fedavg_robust', {'local_epochs': 2}, 'fedavg', (None, 2, True)),
+    ('fedavg_robust', {'local_steps': 8}, 'fedavg', (8, None, None)),
+    ('fedlabel', {'labelled_steps': 3}, 'fedavg', (6, None, None)),
+    (
+      'fedlabel',
+      {'labelled_steps': 3, 'unlabelled_steps': 5},
+      'fedavg',
+      (8, None, None),
+    ),
+    ('ssjo', {'local_epochs': 2}, 'fsl', (None, 2, True)),
+  ],
+)
+def test_clients_train_as_long_on_their_labels_alone(
+  process, steps, bound, expected
+):
+  changed = {'server_steps': None, 'labelled_fraction': 0.1, **steps}
+  own, alone = (child.settings for child in _plan(process=process, **changed))
+  assert alone.process == bound
+  assert alone.run_dir == f'runs/own_{bound}'
+  lengths = ('local_steps', 'local_epochs', 'match_local_steps')
+  assert tuple(getattr(alone, name) for name in lengths) == expected
+  for name in ('dataset', 'seed', 'total_rounds', 'mask_ratio', 'ema_decay'):
+    assert getattr(alone, name) == getattr(own, name), name
+
+
+@pytest.mark.parametrize(
   'process, message',
   [
     ('server_only', 'the process server_only is that bound'),
-    ('fedavg', 'labels are not all at the server'),
+    ('fedavg', 'no such bound of the process fedavg'),
+    ('fedul', 'no such bound of the process fedul'),
   ],
 )
 def test_where_it_is_no_bound(process, message):
@@ -115,7 +145,7 @@ def test_the_difference_is_told(tmp_path, capfd):
   said = capfd.readouterr().out
   assert 'Recommended here: --process=grouping_robust.' in said
   assert (
-    f'Unlabelled clients gave {own - alone:+.4f}: {own:.4f} with '
+    f'Unlabelled examples gave {own - alone:+.4f}: {own:.4f} with '
     f'grouping_robust, {alone:.4f} with the server alone, which takes '
     '--server_learning_rate=0.01 for 0.03 (test accuracy, mean of the last 3 '
     f'evaluations; {last:+.4f} after the last round; seed 0'
@@ -128,7 +158,7 @@ def test_the_difference_is_told(tmp_path, capfd):
   said = capfd.readouterr().out
   assert '2/2 were done before.' in said
   assert (
-    'Unlabelled clients gave, beyond the server alone: mean '
+    'Unlabelled examples gave, beyond the server alone: mean '
     f'{own - alone:.4f}, n 1' in said
   )
 
@@ -154,7 +184,10 @@ def test_means_of_last_evaluations_are_compared(tmp_path, warmup, number, said):
     run_folders.write(tmp_path / name, table, **facts)
     both.append(
       types.SimpleNamespace(
-        run_dir=str(tmp_path / name), process=name, seed=0, used=used
+        run_dir=str(tmp_path / name),
+        process='server_only' if name == 'alone' else name,
+        seed=0,
+        used=used,
       )
     )
   sentence = lower_bound.compare(*both)
