@@ -154,13 +154,8 @@ class Watch:
       for kind in self._node.all_processes.values()
       for one in kind
     ]
-    # The pipe closes with this process.
-    self._killer = subprocess.Popen(
-      ['/bin/sh', '-c', 'read _; kill -9 "$@"', 'sh', *started],
-      stdin=subprocess.PIPE,
-      stdout=subprocess.DEVNULL,
-      stderr=subprocess.DEVNULL,
-      start_new_session=True,  # Ctrl-C does not end it.
+    self._killer = _start_survivor(
+      'read _; kill -9 "$@" 2>/dev/null', 'sh', *started
     )
     return True
 
@@ -198,14 +193,18 @@ def say_if_killed(sentence: str) -> None:
 
   Ray ends it by `_exit` where it writes to a node that is gone.
   """
-  process = subprocess.Popen(
-    ['/bin/sh', '-c', 'read _ || echo "$0" >&2', sentence],
+  _LISTENERS.append(_start_survivor('read _ || echo "$0" >&2', sentence))
+  atexit.register(leave)
+
+
+def _start_survivor(script: str, *arguments: str) -> subprocess.Popen:
+  """Starts a shell whose input closes when this process ends, however."""
+  return subprocess.Popen(
+    ['/bin/sh', '-c', script, *arguments],
     stdin=subprocess.PIPE,
     stdout=subprocess.DEVNULL,
     start_new_session=True,  # Ctrl-C does not end it.
   )
-  _LISTENERS.append(process)
-  atexit.register(leave)
 
 
 def leave(exit_code: int = 1) -> None:
