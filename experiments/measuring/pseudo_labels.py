@@ -3,8 +3,8 @@
 The model that is evaluated sees the weak view, and the run's rule selects
 pseudo-labels. Those of training may be others: clients make them with their own
 models, FedLabel and FedMatch in the plain view, `fedavg_robust` in line with
-the labels of each client. Rules that adapt to a minibatch see batches of 512
-examples here.
+the labels of each client, and not at clients of few classes. Rules that adapt
+to a minibatch see batches of 512 examples here.
 
 A run must not look at the labels of the clients' examples. It may look at the
 server's labelled examples, on which the watch counts how many confident

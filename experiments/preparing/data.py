@@ -94,6 +94,7 @@ def prepare(settings) -> run_data.RunData:
     forget()
     settings, notes = _with_known_labels(settings, source)
     source, partition, labels_at = _divided(settings, source)
+    notes += _few_classes(settings, source, partition, labels_at)
     is_redrawn = settings.mask == client_labels.REDRAWN
     counts = partition_report.class_counts(
       source.training.labels[partition.examples],
@@ -165,6 +166,34 @@ def _is_mask_idle(settings, source) -> bool:
   """
   is_default = settings.mask_ratio == settings.defaults.get('mask_ratio')
   return is_default and _count_unknown(source) > 0
+
+
+def _few_classes(settings, source, partition, labels_at) -> tuple[str, ...]:
+  """Returns a note where most clients hold too few classes for pseudo-labels.
+
+  Of labels that clients know: how many pairs of one client are of one class.
+  """
+  if settings.min_coverage is None:
+    return ()
+  known = np.isin(
+    partition.examples, split_manifest.known_to_clients(partition, labels_at)
+  )
+  owners = partition.owners[known]
+  labels = source.training.labels[partition.examples[known]]
+
+  def pairs(groups):
+    _, sizes = np.unique(groups, axis=1, return_counts=True)
+    return (sizes * (sizes - 1)).sum()
+
+  alike = pairs(np.stack([owners, labels]))
+  held = pairs(owners[None]) / alike if alike else source.num_classes
+  if held >= settings.min_coverage * source.num_classes:
+    return ()
+  return (
+    f'Note: a client holds {held:.1f} of {source.num_classes} classes in '
+    f'effect, too few for --min_coverage={settings.min_coverage:g}: most train '
+    'on their labels alone.',
+  )
 
 
 def _count_unknown(source) -> int:

@@ -1,7 +1,7 @@
 """FedAvg that does not collapse where clients have few labels.
 
 Clients that have labels on some of their examples train on these, and on
-pseudo-labels of all. Three things keep these right where labels are few:
+pseudo-labels of all. Four things keep these from doing harm:
 
 ```math
 teacher   w, the model that a client received, labels, and does not change
@@ -9,6 +9,8 @@ teacher   w, the model that a client received, labels, and does not change
 aligned   pseudo-labels follow the class shares that labels of the client tell
 counts    those from the mean confidence of all examples of the client on, less
           for rare classes, and never below 0.5
+few       a client with labels that holds fewer than half of the classes, in
+          effect, makes none
 client    w_k = steps on L_s + lambda_u L_u from w
 server    w <- w + sum_k n_k (w_k - w) / sum_k n_k
 average   v <- d v + (1 - d) w with d = min(decay, (1 + t) / (10 + t))

@@ -36,9 +36,9 @@ RECOMMENDATIONS: Mapping[str, Recommendation] = types.MappingProxyType(
     'clients': Recommendation(
       'fedavg_robust',
       'labels are at the clients',
-      'Where clients held most classes, it was above the labels alone with the '
-      'same average over rounds; where each held few it was not: compare it '
-      'there with fedavg and ema_decay=0.9.',
+      'Where clients held most classes, it was ahead of the labels alone with '
+      'the same average over rounds; where each held few, it was not told '
+      'apart from them.',
     ),
     'all_clients': Recommendation(
       'fedavg',

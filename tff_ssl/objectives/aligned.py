@@ -9,6 +9,8 @@ probabilities by the model that it received, over all its examples,
 m(c)   mean of q(c) over all examples of the client
 pi(c)  = (n(c) + kappa m(c)) / (n + kappa)    n(c) its labels of class c, n all
 q'     ~ q pi(c) / m(c)                       over c, scaled to add up to 1
+s      = (sum_c pi(c)^2 - v) / (1 - v)        v = n / (n + kappa)^2
+r      = 1 / max(d s, 1)                      coverage of the d classes
 ```
 
 pi is the posterior mean of the client's class shares, if a Dirichlet prior with
@@ -18,13 +20,19 @@ without labels has pi = m, and changes nothing. Division by the model's own mean
 is the distribution alignment of Berthelot et al. (ReMixMatch, arXiv 1911.09785,
 Section 3.1), whose shares are those of all labels. Clients have shares of their
 own, and so they are estimated for each.
+
+Pseudo-labels of clients that hold few classes can do harm: they are of these
+few classes, too (`results/parts.md`). So where r is too low, the client trains
+on its labels alone. s estimates how likely two of its examples are of one class
+(Simpson's index), and 1 / s is the effective number of its classes. v takes out
+what a small number of labels adds: ten labels cannot show 47 classes. A client
+without labels makes pseudo-labels in any case: it has nothing else to train on.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 
 from etils import epy
 
@@ -47,6 +55,14 @@ PRIOR_STRENGTH = Setting(
   'count, where the shares of its classes are estimated. The larger, the less '
   'are pseudo-labels moved towards the classes of its labels.',
   above=0,
+)
+MIN_COVERAGE = Setting(
+  'min_coverage',
+  float,
+  'A client whose effective number of classes is a smaller share of all '
+  'classes than this makes no pseudo-labels. 0: all clients make them.',
+  at_least=0,
+  at_most=1,
 )
 # Of a class that the model finds nowhere.
 _LEAST_SHARE = 1e-6
@@ -72,6 +88,8 @@ class AlignedLabels(consistency.Selecting):
     min_confidence: As there.
     max_energy: As there.
     prior_strength: kappa > 0.
+    min_coverage: The r, in [0, 1], below which a client with labels makes no
+      pseudo-labels.
     unlabelled_weight: lambda_u >= 0.
     class_weights: Of L_s; as in `tff_ssl.Supervised`.
   """
@@ -82,6 +100,7 @@ class AlignedLabels(consistency.Selecting):
   min_confidence: float = 0.5
   max_energy: float = -5.0
   prior_strength: float = 10.0
+  min_coverage: float = 0.5
   unlabelled_weight: float = 1.0
   class_weights: tuple[float, ...] | None = None
 
@@ -90,18 +109,29 @@ class AlignedLabels(consistency.Selecting):
   settings = (
     *SELECTION,
     PRIOR_STRENGTH,
+    MIN_COVERAGE,
     consistency.UNLABELLED_WEIGHT,
     CLASS_WEIGHTS,
   )
 
   def survey(self, probabilities, examples, seed):
-    """Returns `log_alignment`, and the thresholds of `client_adaptive`.
+    """Returns log pi / m, whether it makes pseudo-labels, and class thresholds.
 
-    Both are `float32 [d]`.
+    They are `float32 [d]`, 1 or 0, and, by the rule 'client_adaptive' alone,
+    `float32 [d]`.
     """
     found = probabilities(self.views.weak(examples['x'], seed))
-    shift = log_alignment(found, examples['y'], self.prior_strength)
-    surveyed = collections.OrderedDict(alignment=shift)
+    means, shares, coverage = class_shares(
+      found, examples['y'], self.prior_strength
+    )
+    shift = tf.math.log(shares) - tf.math.log(means)
+    # A coverage that is not finite tells nothing.
+    holds_few = (coverage < self.min_coverage) & tf.reduce_any(
+      examples['y'] >= 0
+    )
+    surveyed = collections.OrderedDict(
+      alignment=shift, makes_pseudo_labels=tf.cast(~holds_few, tf.float32)
+    )
     if self.pseudo_label_rule == 'client_adaptive':
       aligned = tf.nn.softmax(tf.math.log(found) + shift)
       surveyed['class_thresholds'] = selection.class_thresholds(aligned)
@@ -111,9 +141,11 @@ class AlignedLabels(consistency.Selecting):
     labelled = batch['labelled']
     weak = self.views.weak(batch['x'], randomness.fold_in(seed, 1))
     teacher = predict.at(anchors, weak) + batch['alignment']
-    select = functools.partial(
-      self.select, thresholds=batch.get('class_thresholds')
-    )
+
+    def select(logits):
+      labels, weights = self.select(logits, batch.get('class_thresholds'))
+      return labels, batch['makes_pseudo_labels'] * weights
+
     logits, strong_logits = consistency.forward(
       predict,
       [
@@ -138,10 +170,10 @@ class AlignedLabels(consistency.Selecting):
     )
 
 
-def log_alignment(
+def class_shares(
   probabilities: tf.Tensor, labels: tf.Tensor, prior_strength: float
-) -> tf.Tensor:
-  """Returns `log pi / m` of each class, to be added to logits, `float32 [d]`.
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  """Returns m, pi and r of a client, `float32 [d]`, `[d]` and `[]`.
 
   Args:
     probabilities: q, `float32 [n, d]`; n may be 0.
@@ -152,7 +184,10 @@ def log_alignment(
   counts = tf.reduce_sum(tf.one_hot(labels, probabilities.shape[-1]), axis=0)
   size = tf.maximum(tf.cast(tf.shape(labels)[0], tf.float32), 1.0)
   means = tf.maximum(tf.reduce_sum(probabilities, axis=0) / size, _LEAST_SHARE)
-  shares = (counts + prior_strength * means) / (
-    tf.reduce_sum(counts) + prior_strength
+  known = tf.reduce_sum(counts)
+  shares = (counts + prior_strength * means) / (known + prior_strength)
+  noise = known / tf.square(known + prior_strength)
+  repeats = (tf.reduce_sum(tf.square(shares)) - noise) / tf.maximum(
+    1.0 - noise, _LEAST_SHARE
   )
-  return tf.math.log(shares) - tf.math.log(means)
+  return means, shares, 1.0 / tf.maximum(probabilities.shape[-1] * repeats, 1.0)

@@ -103,6 +103,32 @@ def test_what_is_left_out_is_counted(argv):
   assert '20 are not used' in text
 
 
+@pytest.mark.parametrize(
+  'given, is_told',
+  [
+    (['--process=fedavg_robust', '--mask_ratio=0'], True),
+    (['--process=fedavg_robust'], True),
+    (['--process=fedavg_robust', '--min_coverage=0.2'], False),
+    (['--process=fedavg'], False),
+  ],
+)
+def test_clients_of_few_classes_are_told(argv, tmp_path, given, is_told):
+  """Each of four owners has one of four classes."""
+  line = argv(labelled=20)
+  path = tmp_path / 'train.npz'
+  arrays = dict(np.load(path))
+  arrays['labels'] = np.arange(80) % 4
+  np.savez(path, **arrays)
+  notes = ' '.join(data.prepare(make(line, *given)).notes)
+  assert ('holds 1.0 of 4 classes in effect' in notes) == is_told
+
+
+def test_clients_of_most_classes_are_not(argv):
+  """They know five labels each, of two classes, and others lack theirs."""
+  line = argv(labelled=5)
+  assert 'in effect' not in ' '.join(data.prepare(make(line)).notes)
+
+
 @pytest.fixture
 def reads(monkeypatch):
   """The names of the data sets that were read, one for each time."""

@@ -14,14 +14,14 @@ import tff_ssl
 
 pytestmark = pytest.mark.usefixtures('tff_context')
 
-_RATE, _DECAY, _STRENGTH, _FLOOR = 0.5, 0.4, 4.0, 0.4
+_RATE, _DECAY, _STRENGTH, _FLOOR, _COVERAGE = 0.5, 0.4, 4.0, 0.4, 0.9
 _SIZE, _LABELLED, _ROUNDS = 12, 3, 3
 
 
 def _clients():
-  """Returns x and y of two clients, whose labels are of other classes."""
+  """Returns x and y of three clients, one of them with labels of one class."""
   rng = np.random.default_rng(3)
-  for labels in ([0, 2, 2], [1, 1, 0]):
+  for labels in ([0, 2, 2], [1, 1, 0], [1, 1, 1]):
     y = np.full(_SIZE, -1, np.int32)
     y[1 : 1 + _LABELLED] = labels
     yield np.float32(rng.normal(size=(_SIZE, 4))), y
@@ -32,20 +32,24 @@ def _aligned(q, y):
   counts = np.bincount(y[y >= 0], minlength=3)
   shares = (counts + _STRENGTH * means) / (_LABELLED + _STRENGTH)
   q = q * shares / means
-  return q / q.sum(1, keepdims=True)
+  noise = _LABELLED / (_LABELLED + _STRENGTH) ** 2
+  repeats = ((shares**2).sum() - noise) / (1 - noise)
+  holds_most = 1 / max(3 * repeats, 1) >= _COVERAGE
+  return q / q.sum(1, keepdims=True), holds_most
 
 
 def _by_hand(weights, clients):
-  average, kept = weights, []
+  average, kept, left_out = weights, [], []
   for n in range(_ROUNDS):
     changes = []
     for x, y in clients:
       labelled = y >= 0
-      q = _aligned(softmax_regression.probabilities(weights, x), y)
+      q, holds_most = _aligned(softmax_regression.probabilities(weights, x), y)
       sure, of_class = q.max(1), q.mean(0)
       least = sure.mean() * of_class / of_class.max()
       mask = (sure >= least[q.argmax(1)]) & (sure >= _FLOOR)
-      kept.append(mask.mean())
+      (kept if holds_most else left_out).append(mask.mean())
+      mask &= holds_most
       gradients = (
         softmax_regression.gradient(weights, x[labelled], y[labelled]),
         softmax_regression.gradient(
@@ -54,13 +58,15 @@ def _by_hand(weights, clients):
       )
       changes.append([a + b for a, b in zip(*gradients, strict=True)])
     weights = [
-      w - _RATE * (a + b) / 2 for w, a, b in zip(weights, *changes, strict=True)
+      w - _RATE * sum(of_clients) / 3
+      for w, *of_clients in zip(weights, *changes, strict=True)
     ]
     share = min(_DECAY, (1 + n) / (10 + n))
     average = [
       share * a + (1 - share) * w for a, w in zip(average, weights, strict=True)
     ]
   assert 0 < min(kept) < 1
+  assert len(kept) == 2 * len(left_out) and min(left_out) > 0
   return average
 
 
@@ -77,6 +83,7 @@ def test_rounds_by_hand():
       federations.ShiftedViews(),
       prior_strength=_STRENGTH,
       min_confidence=_FLOOR,
+      min_coverage=_COVERAGE,
     ),
     client_training=tff_ssl.TrainingPlan(
       optimizer=tff.learning.optimizers.build_sgdm(_RATE),
