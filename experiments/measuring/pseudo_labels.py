@@ -130,7 +130,8 @@ def in_words(row) -> str | None:
   if share_right is None or not row.get('mask_rate'):
     return None
   words = (
-    f'{row["mask_rate"]:.0%} of examples, estimated {share_right:.0%} right'
+    f'{row["mask_rate"]:.0%} of examples, on the labels of the server '
+    f'{share_right:.0%} right'
   )
   return f'{words}: collapsing' if row['is_collapsing'] else words
 

@@ -120,7 +120,7 @@ def test_words_of_a_round():
   watch = _watch([])
   sound = _measured(watch, 0, mask_rate=0.61).row
   assert pseudo_labels.in_words(sound) == (
-    '61% of examples, estimated 100% right'
+    '61% of examples, on the labels of the server 100% right'
   )
   assert pseudo_labels.in_words({'mask_rate': 0.61}) is None
   assert pseudo_labels.in_words({**sound, 'mask_rate': 0.0}) is None
