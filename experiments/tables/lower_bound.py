@@ -1,14 +1,14 @@
 """A run with its lower bound beside it: what do unlabelled examples give?
 
 `--with_lower_bound` trains on the labels alone, too, with the same seed, data,
-network, rounds, average over rounds, and as many steps: `server_only` where the
-server has them, else `fedavg`, in <run_dir>_<process>. For processes whose
-clients do not augment it is `fsl`, which does not, either. The difference of
-both is what the clients' unlabelled examples gave.
+network, rounds, average over rounds, weight decay, and as many steps:
+`server_only` where the server has them, else `fedavg`, in <run_dir>_<process>.
+For processes whose clients do not augment it is `fsl`, which does not, either.
+The difference of both is what the clients' unlabelled examples gave.
 
-Its optimizer and schedule are what was given beside the recipe, if anything, or
-else those of its process on these data, which suit it better than the run's
-own.
+Its rate, momentum and schedule are what was given beside the recipe, if
+anything, or else those of its process on these data, which suit it better than
+the run's own.
 """
 
 import math
@@ -34,7 +34,7 @@ _OPTIMIZING = {
   if row.flag in ('client_optimizer', 'schedule')
   or (row.flag is None and row.heading.endswith(' training'))
 }
-_OF_THE_RUN = {'recipe', 'recipe_scale', *_OPTIMIZING}
+_OF_THE_RUN = {'recipe', 'recipe_scale', *(_OPTIMIZING - {'weight_decay'})}
 
 
 def plan(

@@ -4,7 +4,7 @@ In grouping-based training (Zhang et al., arXiv 2008.11364) a client makes its
 pseudo-labels with the model that it is training. A model that has begun to
 prefer some classes confirms itself within the round, and where clients are many
 or labels few, averages collapse to a few classes. This process changes three
-things, lets clients keep momentum, and leaves the rest:
+things, lets clients keep momentum, decays weights more, and leaves the rest:
 
 ```math
 teacher   pseudo-labels are those of the average v that the client received:
@@ -35,6 +35,8 @@ average   v <- d v + (1 - d) w_avg,   d = min(decay, (1 + t) / (10 + t))
 * Clients go on with the mean of the momenta that the clients of the round
   before left (Yu, Jin and Yang, arXiv 1905.03817): they take few steps, and
   would spend them on gathering speed.
+* Weights decay by 5e-4, as in FixMatch (Sohn et al., arXiv 2001.07685) and
+  SemiFL, and not by the 1e-4 of Zhang et al.
 
 A client receives S + 1 models and a momentum, and sends a change and a
 momentum. The momenta are summed in the clear, so that private and secure
@@ -61,7 +63,7 @@ from tff_ssl.plans import ServerPlan, TrainingPlan, Wiring
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_ssl import templates
+  from tff_ssl import optimizers, templates
   from tff_ssl.models import functional
 
 
@@ -77,6 +79,7 @@ _CLIENT_TRAINING = dataclasses.replace(
 )
 _SERVER = ServerPlan(steps=16, weight=1.0, warmup_rounds=0)
 _WIRING = Wiring(ema_decay=0.9)
+_WEIGHT_DECAY = 5e-4
 
 
 @tff_arguments.taken
@@ -104,9 +107,9 @@ def build_grouping_robust(
       `tff_ssl.ConsistencyRegularization(views, teacher='received',
       pseudo_label_rule='self_adaptive', min_confidence=0.5)`.
     client_training: As in `build_grouping_ssfl`, but that clients go on with
-      the mean of the momenta.
-    server: As in `build_grouping_ssfl`, but for its order. Its weight is n
-      above; a larger one brings groups closer to w_s.
+      the mean of the momenta, and for a weight decay of 5e-4.
+    server: As in `build_grouping_ssfl`, but for its order and the same weight
+      decay. Its weight is n above; a larger one brings groups closer to w_s.
     group_assignment: As in `build_grouping_ssfl`.
     wiring: As in `build_grouping_ssfl`. `ema_decay`, by default 0.9, is that of
       the average that labels and that is evaluated.
@@ -119,14 +122,17 @@ def build_grouping_robust(
     ValueError: If an argument is out of range.
     TypeError: If model, client data and server data do not fit each other.
   """
+  optimizer = optimizers.build_nesterov_sgd(0.03, weight_decay=_WEIGHT_DECAY)
   return grouping.build_grouping_ssfl(
     model,
     data_spec=data_spec,
     views=views,
     num_groups=num_groups,
     client_objective=client_objective or _OBJECTIVE(views),
-    client_training=client_training.over(_CLIENT_TRAINING),
-    server=dataclasses.replace(server.over(_SERVER), order='after'),
+    client_training=client_training.over(_CLIENT_TRAINING, optimizer=optimizer),
+    server=dataclasses.replace(
+      server.over(_SERVER, optimizer=optimizer), order='after'
+    ),
     group_assignment=group_assignment,
     wiring=wiring.over(_WIRING),
   )
@@ -161,6 +167,7 @@ SPEC = ProcessSpec(
   'Tarvainen and Valpola 2017, arXiv 1703.01780, and the momentum of Yu et al. '
   '2019, arXiv 1905.03817, with the thresholds of Wang et al. 2022, arXiv '
   '2205.07246',
+  defaults={'weight_decay': _WEIGHT_DECAY},
   derive=_derive,
   objective=_OBJECTIVE,
   makes_pseudo_labels=True,

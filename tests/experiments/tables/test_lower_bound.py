@@ -54,16 +54,16 @@ def test_its_learning_rate_is_its_own_unless_one_was_given(given, expected):
   assert own.server_learning_rate == (expected if given else 0.03)
 
 
-def test_its_optimizer_is_its_own_unless_one_was_given():
+def test_its_momentum_is_its_own_and_its_weight_decay_that_of_the_run():
   changed = {'process': 'fedmatch_server'}
   own, bound = (child.settings for child in _plan(**changed))
   # The paper of FedMatch takes plain SGD.
   assert (own.momentum, own.weight_decay) == (0, 0)
-  assert (bound.momentum, bound.weight_decay) == (0.9, 1e-4)
+  assert (bound.momentum, bound.weight_decay) == (0.9, 0)
   # Without momentum, the run has no such setting.
   assert '--nesterov=True for none,' in lower_bound._changes(own, bound)
   _, bound = (child.settings for child in _plan(**changed, momentum=0.5))
-  assert (bound.momentum, bound.weight_decay) == (0.5, 1e-4)
+  assert (bound.momentum, bound.weight_decay) == (0.5, 0)
 
 
 def test_a_recipe_gives_no_rate_to_the_bound():
