@@ -34,6 +34,8 @@ _OPTIMIZING = {
   if row.flag in ('client_optimizer', 'schedule')
   or (row.flag is None and row.heading.endswith(' training'))
 }
+# Weight decay is left to the run: what it gives to few labels, as an average
+# over rounds does, is not given by unlabelled examples.
 _OF_THE_RUN = {'recipe', 'recipe_scale', *(_OPTIMIZING - {'weight_decay'})}
 
 

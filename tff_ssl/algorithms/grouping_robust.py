@@ -166,7 +166,7 @@ SPEC = ProcessSpec(
   'teacher and the order of Diao et al. 2022, arXiv 2106.01432, the average of '
   'Tarvainen and Valpola 2017, arXiv 1703.01780, and the momentum of Yu et al. '
   '2019, arXiv 1905.03817, with the thresholds of Wang et al. 2022, arXiv '
-  '2205.07246',
+  '2205.07246, and the weight decay of Sohn et al. 2020, arXiv 2001.07685',
   defaults={'weight_decay': _WEIGHT_DECAY},
   derive=_derive,
   objective=_OBJECTIVE,

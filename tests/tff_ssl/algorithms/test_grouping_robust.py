@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from comparing import assert_close, assert_same
 
-from tff_ssl import metrics, testing
+from tff_ssl import metrics, optimizers, testing
 from tff_ssl.algorithms import PROCESSES
 
 pytestmark = pytest.mark.usefixtures('tff_context')
@@ -74,6 +74,20 @@ def test_its_defaults_are_those_of_its_page():
   assert spec.default_of('ema_decay') == 0.9
   assert spec.default_of('client_momentum') == 'mean'
   assert spec.objective.keywords['teacher'] == 'received'
+
+
+@pytest.mark.dear
+def test_clients_and_server_decay_weights_unless_told_otherwise():
+  problem = testing.TinyProblem(PROCESSES['grouping_robust'])
+  sgd = optimizers.build_nesterov_sgd(0.03, weight_decay=5e-4)
+  found = []
+  for optimizer in (None, sgd):
+    process = problem.build(
+      client_optimizer=optimizer, server_optimizer=optimizer
+    )
+    state = process.next(process.initialize(), problem.clients()).state
+    found.append(process.get_model_weights(state).trainable)
+  assert_same(*found)
 
 
 @pytest.mark.parts
