@@ -5,7 +5,8 @@ runs and resumes interrupted ones. For each row it chooses the value with the
 highest accuracy on the validation split; `experiments.reproduce --tuned` then
 runs the rows with these values. With `--folds` there is no such split: each
 value has a run for each fold of the labelled examples, which is for validation
-there, and the mean counts.
+there, and the mean counts. A row keeps its own value unless another is ahead by
+more than one standard error.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ COMMAND = side_commands.Command(
       int,
       'Chooses by cross-validation: each value runs so many times, each time '
       'with another part of the labelled examples for validation. It needs no '
-      'label beyond those of training.',
+      'label beyond those of training. A row keeps its own value, if that is '
+      'among them, unless another is ahead by more than one standard error.',
       at_least=2,
       at_most=100,
     ),
@@ -135,12 +137,25 @@ def _run(flags, arguments) -> int:
     cluster=flags.cluster,
     cores=flags.cluster_cores,
   )
-  table = tuning.choose(flags.flag, runs)
+  table = tuning.choose(flags.flag, runs, _own(flags))
   table = tuning.add_to(output, table)
   _write(table, output, _commands(table, flags), flags.folds)
   if outcome.failed:
     print(f'error: failed: {"; ".join(outcome.failed)}.', file=sys.stderr)
   return outcome.exit_code
+
+
+def _own(flags) -> dict[str, object]:
+  """Returns the value of the flag that each row has by itself."""
+  found = reproduce.plan(
+    flags.table,
+    rows=flags.rows and tuple(flags.rows.split(',')),
+    seeds=(_SEED,),
+    folders=reproduce.folders_of(flags),
+  )
+  return {
+    recipe.row: getattr(run.settings, flags.flag, None) for recipe, run in found
+  }
 
 
 def _output(flags) -> pathlib.Path:

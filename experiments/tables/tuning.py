@@ -8,6 +8,7 @@ accuracy at all, nothing is chosen for it.
 
 from __future__ import annotations
 
+import math
 import os
 import pathlib
 import statistics
@@ -67,27 +68,51 @@ def parse_values(
 def choose(
   flag: str,
   runs: Mapping[tuple[str, str], Sequence[child_runs.ChildRun]],
+  own: Mapping[str, object] = types.MappingProxyType({}),
 ) -> pd.DataFrame:
   """Chooses the value with the highest validation accuracy for each row.
 
-  Of equal values, that is the first. `runs` are by row and value, one for each
-  fold; where one is not finished, the value has no accuracy, and a row without
-  any has none `chosen`.
+  Of equal values, that is the first. With folds a row keeps its own value where
+  that is at most one standard error below the highest: a few labels tell no
+  more (Breiman et al., "Classification and Regression Trees", 1984, section
+  3.4.3).
+
+  Args:
+    runs: By row and value, one for each fold. Where one is not finished, the
+      value has no accuracy, and a row without any has none `chosen`.
+    own: By row, the value that it has by itself.
   """
   rows = {}
   for (row, value), folds in runs.items():
     cells = rows.setdefault(row, {'row': row, 'flag': flag, 'chosen': None})
     found = [_accuracy(run.settings) for run in folds]
     cells[value] = None if None in found else statistics.fmean(found)
-  for cells in rows.values():
+  for row, cells in rows.items():
     found = {
       value: accuracy
       for value, accuracy in cells.items()
       if value not in _FIXED and accuracy is not None
     }
     if found:
-      cells['chosen'] = max(found, key=found.get)
+      cells['chosen'] = best = max(found, key=found.get)
+      least = found[best] - _standard_error(found[best], runs[row, best])
+      for value in found:
+        is_own = getattr(runs[row, value][0].settings, flag) == own.get(row)
+        if is_own and found[value] >= least:
+          cells['chosen'] = value
   return pd.DataFrame(list(rows.values()))
+
+
+def _standard_error(
+  accuracy: float, folds: Sequence[child_runs.ChildRun]
+) -> float:
+  """Returns that of a share of the folds' labels; 0 without folds."""
+  if len(folds) == 1:
+    return 0.0
+  labels = sum(
+    results.read(run.settings.run_dir)['validation_examples'] for run in folds
+  )
+  return math.sqrt(accuracy * (1 - accuracy) / labels)
 
 
 def _accuracy(settings) -> float | None:

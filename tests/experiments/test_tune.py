@@ -242,7 +242,9 @@ def test_folds_of_the_labels_choose(tmp_path, capsys):
     assert len({run.settings.run_dir for run in folds}) == 2
     for run, accuracy in zip(folds, accuracies[value], strict=True):
       if accuracy is not None:
-        run_folders.write_finished(run.settings, validation_accuracy=accuracy)
+        run_folders.write_finished(
+          run.settings, validation_accuracy=accuracy, validation_examples=2000
+        )
   found = tuning.choose('learning_rate', runs)
   assert found.to_dict('records') == [
     {
@@ -255,7 +257,9 @@ def test_folds_of_the_labels_choose(tmp_path, capsys):
     }
   ]
   run_folders.write_finished(
-    runs['sup', '0.5'][1].settings, validation_accuracy=0.125
+    runs['sup', '0.5'][1].settings,
+    validation_accuracy=0.125,
+    validation_examples=2000,
   )
   assert tune.main(argv) == 0
   page = tmp_path / 'runs' / 'few_learning_rate_2folds.md'
@@ -268,6 +272,36 @@ def test_folds_of_the_labels_choose(tmp_path, capsys):
   # The run of the table trains on all labels.
   for _, run in reproduce.plan(str(path), rows=('sup',), changed=chosen):
     assert run.settings.label_fold is None
+
+
+@pytest.mark.parametrize(
+  'labels, rate, chosen',
+  [(6, 0.02, '0.02'), (7, 0.02, '0.5'), (6, 0.03, '0.5')],
+)
+def test_few_labels_tell_no_more_than_their_standard_error(
+  tmp_path, labels, rate, chosen
+):
+  """Two folds of 6 labels with half right: an error of .1443."""
+  path = tmp_path / 'few.csv'
+  path.write_text(TABLE.replace('--split=80_5_15 ', ''))
+  accuracies = {'0.1': 0.45, '0.5': 0.5, '0.02': 0.36}
+  runs = tune.plan(
+    str(path),
+    'learning_rate',
+    [*accuracies],
+    rows=('sup',),
+    folds=2,
+    runs_dir=str(tmp_path / 'runs'),
+  )
+  for (_, value), folds in runs.items():
+    for run in folds:
+      run_folders.write_finished(
+        run.settings,
+        validation_accuracy=accuracies[value],
+        validation_examples=labels,
+      )
+  found = tuning.choose('learning_rate', runs, {'sup': rate})
+  assert found['chosen'].tolist() == [chosen]
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,13 @@ from tff_ssl.plans import TrainingPlan, Wiring
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_ssl import templates
+  from tff_ssl import optimizers, templates
   from tff_ssl.models import functional
 
 
 # Of a step, in FixMatch.
 _DECAY = 0.999
+_WEIGHT_DECAY = 5e-4
 _CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
 _WIRING = Wiring(ema_decay=_DECAY**16)
 
@@ -69,7 +70,7 @@ def build_fixmatch(
     client_objective: By default `tff_ssl.SemiSupervised(views)`.
     client_training: How it trains; by default 16 steps in a round, on 64
       labelled examples (B, `batch_size`) and mu B unlabelled ones, SGD with
-      learning rate 0.03, Nesterov momentum 0.9 and coupled weight decay 1e-4.
+      learning rate 0.03, Nesterov momentum 0.9 and coupled weight decay 5e-4.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). `ema_decay` is
       by default 0.999 per step, of 16 steps.
 
@@ -81,7 +82,10 @@ def build_fixmatch(
     TypeError: If model and data do not fit each other.
   """
   UNLABELLED_RATIO.check(unlabelled_ratio)
-  plan = client_training.over(_CLIENT_TRAINING)
+  plan = client_training.over(
+    _CLIENT_TRAINING,
+    optimizer=optimizers.build_nesterov_sgd(0.03, weight_decay=_WEIGHT_DECAY),
+  )
   if plan.labelled_batch_size is not None:
     raise ValueError(
       f'client_training has labelled_batch_size={plan.labelled_batch_size}: '
@@ -135,7 +139,11 @@ SPEC = ProcessSpec(
   source='Sohn et al. 2020, arXiv 2001.07685, Section 2',
   needs=Needs(labels_at='dealt'),
   objective=objectives.SemiSupervised,
-  defaults={'partition': 'pooled', 'local_steps': 16, 'weight_decay': 5e-4},
+  defaults={
+    'partition': 'pooled',
+    'local_steps': 16,
+    'weight_decay': _WEIGHT_DECAY,
+  },
   derive=_derive,
   makes_pseudo_labels=True,
 )

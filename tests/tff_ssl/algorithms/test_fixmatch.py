@@ -8,7 +8,7 @@ import pytest
 import softmax_regression
 import tensorflow as tf
 import tensorflow_federated as tff
-from comparing import assert_close
+from comparing import assert_close, assert_same
 
 import tff_ssl
 from tff_ssl.algorithms import PROCESSES
@@ -89,6 +89,19 @@ def test_the_average_is_0999_of_each_step():
   assert spec.default_of('unlabelled_ratio') == 7
   assert spec.derive({'local_steps': 4}, {}) == {'ema_decay': 0.996006}
   assert spec.derive({'local_epochs': 1}, {}) == {}
+
+
+@pytest.mark.dear
+def test_the_client_decays_weights_unless_told_otherwise():
+  """By 5e-4, as its flag (FixMatch, Section 4)."""
+  assert PROCESSES['fixmatch'].defaults['weight_decay'] == 5e-4
+  problem = tiny_problems.TinyProblem(PROCESSES['fixmatch'])
+  sgd = tff_ssl.optimizers.build_nesterov_sgd(0.03, weight_decay=5e-4)
+  found = []
+  for optimizer in (None, sgd):
+    process = problem.build(client_optimizer=optimizer)
+    found.append(federations.trained(process, problem.clients(), 1))
+  assert_same(*found)
 
 
 @pytest.mark.parametrize(
