@@ -167,6 +167,12 @@ def lead(differences: pd.Series | seeds.Spread) -> str:
   return f'{mean} ({signed(spread.low)} to {signed(spread.high)})'
 
 
+def spans_zero(differences: pd.Series) -> bool:
+  """Returns whether Student's interval has zero within: not told apart."""
+  spread = student(differences)
+  return spread.low < 0 < spread.high
+
+
 def interval(values: pd.Series, show: Callable = as_text) -> str:
   """Returns Student's interval: .815 to .818."""
   spread = student(values)
@@ -211,6 +217,6 @@ NAMES = {
     *(abs, all, any, float, format, int, len, map, max, min, round, range, set),
     *(sorted, str, curves, last, published, stored, flags, student, share),
     *(signed, lead, interval, reach, plus_minus, each, cells, table),
-    stats.spearmanr,
+    *(spans_zero, stats.spearmanr),
   )
 } | {'pd': pd, 'PROCESSES': PROCESSES}
