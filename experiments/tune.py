@@ -132,12 +132,13 @@ def _run(flags, arguments) -> int:
     runs_dir=flags.runs_dir,
     folders=reproduce.folders_of(flags),
   )
+  own = _own(flags) if flags.folds else {}
   outcome = cluster_runs.run_all(
     reproduce.distinct(itertools.chain(*runs.values())),
     cluster=flags.cluster,
     cores=flags.cluster_cores,
   )
-  table = tuning.choose(flags.flag, runs, _own(flags))
+  table = tuning.choose(flags.flag, runs, own)
   table = tuning.add_to(output, table)
   _write(table, output, _commands(table, flags), flags.folds)
   if outcome.failed:
@@ -146,16 +147,24 @@ def _run(flags, arguments) -> int:
 
 
 def _own(flags) -> dict[str, object]:
-  """Returns the value of the flag that each row has by itself."""
-  found = reproduce.plan(
-    flags.table,
-    rows=flags.rows and tuple(flags.rows.split(',')),
-    seeds=(_SEED,),
-    folders=reproduce.folders_of(flags),
-  )
-  return {
-    recipe.row: getattr(run.settings, flags.flag, None) for recipe, run in found
-  }
+  """Returns the value of the flag that each row has by itself.
+
+  A row that cannot run without the flag has none.
+  """
+  rows = flags.rows.split(',') if flags.rows else recipes.load(flags.table)
+  own = {}
+  for row in rows:
+    try:
+      ((_, run),) = reproduce.plan(
+        flags.table,
+        rows=(row,),
+        seeds=(_SEED,),
+        folders=reproduce.folders_of(flags),
+      )
+    except UsageError:
+      continue
+    own[row] = getattr(run.settings, flags.flag, None)
+  return own
 
 
 def _output(flags) -> pathlib.Path:

@@ -274,24 +274,11 @@ def test_folds_of_the_labels_choose(tmp_path, capsys):
     assert run.settings.label_fold is None
 
 
-@pytest.mark.parametrize(
-  'labels, rate, chosen',
-  [(6, 0.02, '0.02'), (7, 0.02, '0.5'), (6, 0.03, '0.5')],
-)
-def test_few_labels_tell_no_more_than_their_standard_error(
-  tmp_path, labels, rate, chosen
-):
-  """Two folds of 6 labels with half right: an error of .1443."""
-  path = tmp_path / 'few.csv'
-  path.write_text(TABLE.replace('--split=80_5_15 ', ''))
-  accuracies = {'0.1': 0.45, '0.5': 0.5, '0.02': 0.36}
+def chosen_by_folds(path, flag, accuracies, labels):
+  """The value of the row `sup` after two folds of so many labels."""
+  where = str(path.with_name('runs'))
   runs = tune.plan(
-    str(path),
-    'learning_rate',
-    [*accuracies],
-    rows=('sup',),
-    folds=2,
-    runs_dir=str(tmp_path / 'runs'),
+    str(path), flag, [*accuracies], rows=('sup',), folds=2, runs_dir=where
   )
   for (_, value), folds in runs.items():
     for run in folds:
@@ -300,8 +287,39 @@ def test_few_labels_tell_no_more_than_their_standard_error(
         validation_accuracy=accuracies[value],
         validation_examples=labels,
       )
-  found = tuning.choose('learning_rate', runs, {'sup': rate})
-  assert found['chosen'].tolist() == [chosen]
+  argv = [
+    *('tune', f'--table={path}', '--rows=sup', f'--flag={flag}'),
+    *(f'--values={",".join(accuracies)}', '--folds=2', f'--runs_dir={where}'),
+  ]
+  assert tune.main(argv) == 0
+  found = tuning.read(pathlib.Path(where, f'few_{flag}_2folds.csv'))
+  return found['sup'][flag]
+
+
+@pytest.mark.parametrize(
+  'labels, own, chosen',
+  [(6, '0.02', 0.02), (7, '0.02', 0.5), (6, '0.03', 0.5)],
+)
+def test_few_labels_tell_no_more_than_their_standard_error(
+  tmp_path, labels, own, chosen
+):
+  """Two folds of 6 labels with half right: an error of .1443."""
+  path = tmp_path / 'few.csv'
+  text = TABLE.replace('--split=80_5_15 ', '')
+  path.write_text(
+    text.replace('--learning_rate=0.02', f'--learning_rate={own}')
+  )
+  accuracies = {'0.1': 0.45, '0.5': 0.5, '0.02': 0.36}
+  assert chosen_by_folds(path, 'learning_rate', accuracies, labels) == chosen
+
+
+def test_a_row_that_cannot_run_without_the_flag_has_no_value_to_keep(tmp_path):
+  """So much noise needs a fixed norm."""
+  path = tmp_path / 'few.csv'
+  noise = '--process=fedavg --aggregator=dp --noise_multiplier=1'
+  text = TABLE.replace('--split=80_5_15 ', '')
+  path.write_text(text.replace('--process=fedavg', noise))
+  assert chosen_by_folds(path, 'clip_norm', {'1': 0.25, '2': 0.5}, 9) == 2
 
 
 @pytest.mark.parametrize(
