@@ -96,8 +96,10 @@ def test_batches_without_a_mix_are_trained_or_skipped(threshold, tff_context):
 @pytest.fixture(scope='module')
 def mixing():
   """One problem in the second phase for all checks that share it."""
+  # Low, so that an untrained model gives pseudo-labels.
   return testing.TinyProblem(
-    algorithms.PROCESSES['fedpl'], arguments={'warmup_rounds': 0}
+    algorithms.PROCESSES['fedpl'],
+    arguments={'warmup_rounds': 0, 'threshold': 0.2},
   )
 
 
